@@ -320,8 +320,8 @@ class PartitionPromises:
     def _verify(self, key: PartitionKey, partition: _Partition, node_id: int, up_to: int) -> None:
         """Compare a replica's log with the ghost, and let the ghost grow by what its high watermark covers."""
         replica = partition.replicas[node_id]
-        # What was deleted from the start of the log need not be there.
-        end = max(replica.verified, replica.log.log_start_offset)
+        # Records that were deleted on any replica need not be there, nor be right: a follower learns late of that.
+        end = max(replica.verified, *(each.log.log_start_offset for each in partition.replicas.values()))
         if end >= up_to:
             return
         compacted = key.topic in COMPACTED_TOPICS
@@ -361,7 +361,7 @@ class PartitionPromises:
         if key.topic == SHARE_TOPIC:
             # Records before the oldest snapshot that is needed are deleted, maybe just before the start is written down.
             start = max([replica.log.log_start_offset, *(offset for _, offset in entries[:1])])
-            ghost = epochs_from(ghost, start)
+            below, ghost = epochs_from(below, start), epochs_from(ghost, start)
             ghost = [entry for entry in ghost if entry[1] < replica.verified]
         self._findings.check(
             below == ghost, lambda: f"{key}: replica {node_id} has the epochs {below}, what is committed has {ghost}"
