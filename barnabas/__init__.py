@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from barnabas.client.consumer.record import ConsumerRecord, TimestampType
     from barnabas.client.groups.membership import ConsumerGroupMetadata
     from barnabas.client.interceptors import ProducerRecord
+    from barnabas.client.producer.delivery_time import delivery_header
     from barnabas.client.metadata import TopicPartition
     from barnabas.client.offsets import OffsetAndMetadata, OffsetAndTimestamp
     from barnabas.client.producer.future import FutureRecordMetadata
@@ -117,6 +118,7 @@ _NAMES = {
     ),
     "barnabas.client.groups.membership": ("ConsumerGroupMetadata",),
     "barnabas.client.interceptors": ("ProducerRecord",),
+    "barnabas.client.producer.delivery_time": ("delivery_header",),
     "barnabas.client.offsets": (
         "OffsetAndMetadata",
         "OffsetAndTimestamp",
@@ -228,6 +230,7 @@ __all__ = [
     "UpgradeType",
     "UserScramCredentialDeletion",
     "UserScramCredentialUpsertion",
+    "delivery_header",
     "errors",
     "sync",
 ]

@@ -32,6 +32,7 @@ from barnabas.client.consumer.record import ConsumerRecord
 from barnabas.client.consumer.settings import ConsumerOptions
 from barnabas.client.interceptors import ProducerRecord
 from barnabas.client.metadata import TopicPartition
+from barnabas.client.producer.delivery_time import delivery_header
 from barnabas.client.producer.future import FutureRecordMetadata
 from barnabas.client.producer.producer import Producer as AsyncProducer
 from barnabas.client.producer.record_metadata import RecordMetadata
@@ -159,6 +160,9 @@ class Producer(Facade[AsyncProducer]):
 
     @functools.wraps(AsyncProducer.send, assigned=("__doc__",))
     def send(self, topic: str, value: Any = None, **of_record: Any) -> RecordMetadata:
+        delivery = {name: of_record.pop(name) for name in ("deliver_at", "deliver_after") if name in of_record}
+        if any(time is not None for time in delivery.values()):
+            of_record["headers"] = (*of_record.get("headers", ()), delivery_header(**delivery))
         # One step in the loop's thread sends the record, and the response is reported by a callback: no task is made.
         record = ProducerRecord(topic, value, **of_record)
         begun = self._portal.call_until_notified(bind(self._client.begin_send, record))

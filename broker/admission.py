@@ -8,6 +8,7 @@ that the producer sent, unless the topic's compression.type differs.
 
 from __future__ import annotations
 
+from array import array
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
@@ -18,6 +19,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import BatchHeader, read_header
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.compression import Compression, UnfoldsTooFar
+from barnabas.protocol.records.delivery_time import HEADER_HINT, delivery_times, refuse_transactional
 from barnabas.protocol.records.record import decode_records
 from barnabas.protocol.records.record_check import BYTES_IN_STEP, ProduceLimits, RecordCheck
 from barnabas.protocol.records.validation import validate_produce
@@ -31,6 +33,9 @@ BYTES_AT_ONCE: Final = 1 << 20
 """A batch that decompresses to more is decompressed in a worker thread."""
 _STEPS_TO_COMPRESS: Final = 10
 """Decoding a record and building it again takes as long as this many checks."""
+
+_STEPS_TO_READ_HEADERS: Final = 5
+"""Reading the delivery time of a record takes as long as this many checks."""
 
 _CODECS = {
     "uncompressed": Compression.NONE,
@@ -51,6 +56,8 @@ class ProducedBatch(NamedTuple):
     buffer: memoryview
     batches: list[tuple[int, BatchHeader]]
     """(position, header) of the batch, in the form in which a log takes many; a produce has one for each partition."""
+    times: array[int] | None = None
+    """Delivery times of its records (`protocol.records.delivery_time`), if some of them are not due."""
 
     @property
     def header(self) -> BatchHeader:
@@ -92,7 +99,7 @@ class Target(Protocol):
 class Admission:
     """One batch of a produce request for a partition."""
 
-    __slots__ = ("_batches", "_buffer", "_check", "_config", "_conversions", "_limits")
+    __slots__ = ("_batches", "_buffer", "_check", "_config", "_conversions", "_limits", "_now_ms", "_times")
 
     def __init__(
         self,
@@ -113,9 +120,11 @@ class Admission:
         self._config = target.log.config
         self._limits = limits
         self._conversions = conversions
+        self._now_ms = now_ms
+        self._times: array[int] | None = None
         self._batches = validate_produce(self._buffer, limits, now_ms, produce_version)
         self._check: RecordCheck | None = None
-        if not limits.head_only or limits.keys_required or self._config.compression_type != "producer":
+        if not limits.head_only or limits.keys_required or self._delays or self._config.compression_type != "producer":
             self._check = RecordCheck(self._buffer, self._header, limits, now_ms, target.name)
 
     @property
@@ -129,6 +138,19 @@ class Admission:
             return None
         wanted = _CODECS[self._config.compression_type]
         return wanted if wanted != self._header.compression else None
+
+    @property
+    def _delays(self) -> bool:
+        return self._config.barnabas_delayed_delivery_enable
+
+    def _read_times(self, check: RecordCheck) -> None:
+        """Raises KafkaError."""
+        header, most_ms = self._header, self._config.barnabas_delayed_delivery_max_ms
+        self._times = delivery_times(
+            check.unfolded, header.records_count, header.base_timestamp, self._now_ms, most_ms
+        )
+        if self._times is not None and header.is_transactional:
+            raise refuse_transactional()
 
     def at_once(self, allowance: Allowance) -> ProducedBatch:
         """The batch as it is to be appended. Raises KafkaError, `NeedsTime`."""
@@ -144,10 +166,13 @@ class Admission:
             if not check.go_on(count):
                 allowance.left = 0
                 raise NeedsTime
+            if self._delays and HEADER_HINT in check.unfolded:
+                allowance.take(_STEPS_TO_READ_HEADERS * count)
+                self._read_times(check)
         if wanted is not None:
             allowance.take(_STEPS_TO_COMPRESS * count + len(self._buffer) // BYTES_IN_STEP)
             self._recompress(wanted)
-        return ProducedBatch(self._buffer, self._batches)
+        return ProducedBatch(self._buffer, self._batches, self._times)
 
     def _unfold_at_once(self, check: RecordCheck, allowance: Allowance) -> None:
         limit = min(BYTES_AT_ONCE, allowance.left * BYTES_IN_STEP)
@@ -175,10 +200,12 @@ class Admission:
                     unfold()
                 while not check.go_on(STEPS_IN_SLICE):
                     await trio.lowlevel.checkpoint()
+                if self._delays:
+                    await run(partial(self._read_times, check))
             wanted = self._wanted
             if wanted is not None:
                 await run(partial(self._recompress, wanted))
-        return ProducedBatch(self._buffer, self._batches)
+        return ProducedBatch(self._buffer, self._batches, self._times)
 
     def _recompress(self, codec: Compression) -> None:
         began = self._conversions.stopwatch()

@@ -13,7 +13,12 @@ from barnabas.kraft.principals import written_host, written_principal
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from barnabas.protocol.headers import RequestHeader, ResponseHeader
-from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from barnabas.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from barnabas.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from barnabas.protocol.schema import decode, decode_prefix, encode
 from barnabas.runtime.background import Background
@@ -28,6 +33,8 @@ FIRST_BACKOFF_MS, MAX_BACKOFF_MS = 50, 2000
 """Backoff after a topic could not be created; each further failure doubles it."""
 MAX_REMEMBERED = 1000
 
+DEAD_LETTERS = "errors.deadletterqueue.group.enable"
+"""The topic config of a dead-letter topic."""
 MAX_UNDER_WAY = 64
 """Topics that are being created at a time. The others are created when clients ask for them again."""
 
@@ -42,6 +49,8 @@ class AutoTopics:
         self._background = background
         self._clock = clock
         self._settings = settings
+        self._dead_letters: set[str] = set()
+        """Names of dead-letter topics that were ever created here."""
         self._under_way: dict[str, None] = {}
         self._failed: dict[str, tuple[int, int]] = {}
         """Topics that could not be created: failures in a row, and the end of the backoff in milliseconds."""
@@ -61,6 +70,11 @@ class AutoTopics:
         fresh = list(self._may_create([name]))
         if fresh:
             self._begin_now(fresh, None)
+
+    def create_dead_letters(self, name: str) -> None:
+        """Begin to create a dead-letter topic (KIP-1191); returns at once."""
+        self._dead_letters.add(name)
+        self.create_internal(name)
 
     def _begin(self, names: Sequence[str], client: Request) -> None:
         room = MAX_UNDER_WAY - len(self._under_way)
@@ -135,9 +149,10 @@ class AutoTopics:
         settings = self._settings()
         count = settings.num_partitions if "num.partitions" in settings.raw else -1
         factor = settings.default_replication_factor if "default.replication.factor" in settings.raw else -1
-        return internal_topic(name, settings) or CreatableTopic(
-            name=name, num_partitions=count, replication_factor=factor
-        )
+        topic = CreatableTopic(name=name, num_partitions=count, replication_factor=factor)
+        if name in self._dead_letters:
+            topic.configs = [CreatableTopicConfig(name=DEAD_LETTERS, value="true")]
+        return internal_topic(name, settings) or topic
 
 
 def _log_failures(response: CreateTopicsResponse) -> frozenset[str]:

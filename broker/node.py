@@ -28,6 +28,8 @@ from barnabas.broker.broker_channels import BrokerChannels
 from barnabas.broker.controller_channel import ControllerChannel
 from barnabas.broker.coordination import Coordination, CoordinationPorts
 from barnabas.broker.cordoned_directories import cordoned_paths
+from barnabas.broker.delayed.deliveries import DelayedDeliveries, DelayedPorts
+from barnabas.broker.delayed.metrics import delayed_families
 from barnabas.broker.directory_assignments import DirectoryAssignments
 from barnabas.broker.disk_space import DiskSpace
 from barnabas.broker.dispatch import (
@@ -72,6 +74,7 @@ from barnabas.broker.replication.partition import Partition, PartitionHost
 from barnabas.broker.replication.partitions import Partitions, ReplicationSettings
 from barnabas.broker.replication.throttles import ReplicationThrottles
 from barnabas.broker.setting_checks import coordinator_topic_differences, warn_of_other_defaults
+from barnabas.broker.shares.dead_letters import DeadLetterPorts, DeadLetterTopics
 from barnabas.broker.shares.led_partitions import LedPorts
 from barnabas.broker.shares.metrics import share_partition_families
 from barnabas.broker.shares.node_part import ShareGroups
@@ -327,6 +330,7 @@ class BrokerNode:
             self._topic_config,
             self._broker_epoch,
         )
+        self.deliveries = DelayedDeliveries(DelayedPorts(world, self.background, self.wheel, self.decisions))
         self._lookup = PartitionLookup(self.partitions, self.metadata, settings.node_id)
         self.publisher = MetadataPublisher(self.partitions.prepare, self.store.make_logs, self._announce, self._publish)
 
@@ -364,12 +368,27 @@ class BrokerNode:
             monotonic=world.monotonic,
             wall_clock=world.wall_clock,
             decisions=self.decisions,
+            dead_letters=self._dead_letters(),
         )
         sessions = ShareSessions(
             self._static.group_share_max_share_sessions,
             self._limits.memory_limit_bytes // SESSIONS_PART // SHARED_PARTITION_BYTES,
         )
         self.shares = ShareGroups(ports, sessions)
+
+    def _dead_letters(self) -> DeadLetterTopics:
+        return DeadLetterTopics(
+            DeadLetterPorts(
+                world=self.world,
+                node_id=self._static.node_id,
+                image=lambda: self.metadata.image,
+                topic_config=self._topic_config,
+                partitions=self.partitions,
+                channel_to=partial(self._channel_to, purpose="dead-letters"),
+                create=self.coordination.auto_topics.create_dead_letters,
+                settings=self.current_settings,
+            )
+        )
 
     def _wire_disks(self) -> None:
         directories = self.store.directories
@@ -435,6 +454,7 @@ class BrokerNode:
             wall_clock=world.wall_clock,
             worker=self.worker,
             verifier=self.coordination.verifier,
+            deliveries=self.deliveries,
             settings=settings,
         )
         fetch = FetchPorts(
@@ -505,6 +525,7 @@ class BrokerNode:
             partial(waiting_families, partitions, self.fetches, self.deletions),
             *self.coordination.families(),
             partial(share_partition_families, self.shares.partitions),
+            partial(delayed_families, self.deliveries),
             partial(broker_families, self.lifecycle, self.metadata, self._server),
             partial(raft_families, self.metadata_log.replica),
             lambda: request_families(self._dispatcher.counters),
@@ -691,6 +712,7 @@ class BrokerNode:
         if METADATA_VERSION in delta.changed_features:
             self._report_directories(delta.after)
         yield from self.partitions.apply_delta(delta)
+        self._look_at_deliveries(delta)
         self.coordination.metadata_changed(delta)
         if SHARE_VERSION in delta.changed_features and not self._share_groups_are_enabled():
             self.shares.switched_off()
@@ -710,6 +732,14 @@ class BrokerNode:
                 self.throttles.set_topic(name, self._topic_config(image, name), node_id)
         if delta.deleted_topics:
             self.throttles.keep(image.topics.by_name)
+
+    def _look_at_deliveries(self, delta: MetadataDelta) -> None:
+        """Delayed delivery may be switched on or off for a topic."""
+        topics = {name for kind, name in delta.changed_configs if kind == TOPIC_RESOURCE}
+        if topics:
+            for partition in self.partitions.led:
+                if partition.topic in topics:
+                    self.deliveries.look(partition)
 
     def _report_directories(self, image: MetadataImage) -> None:
         """A registration at an old metadata.version has no log directories."""
@@ -733,6 +763,7 @@ class BrokerNode:
         self.shares.partition_changed(partition)
 
     def _leadership_changed(self, partition: Partition) -> None:
+        self.deliveries.look(partition)
         self.coordination.leadership_changed(partition)
         self.shares.leadership_changed(partition)
 
@@ -744,9 +775,9 @@ class BrokerNode:
     def _broker_epoch(self) -> int:
         return self.lifecycle.broker_epoch
 
-    def _channel_to(self, broker_id: int) -> Channel | None:
+    def _channel_to(self, broker_id: int, purpose: str = "fetcher") -> Channel | None:
         node = self._channels.node(broker_id)
-        return None if node is None else self._channels.open(node, self._nursery, "fetcher")
+        return None if node is None else self._channels.open(node, self._nursery, purpose)
 
     async def _alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         response: AlterPartitionResponse = await self._isr_channel.call(request, timeout_ms=ALTER_PARTITION_TIMEOUT_MS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from barnabas.protocol.acknowledge_type import AcknowledgeType
 from barnabas.runtime.request_times import Spread
@@ -73,13 +73,32 @@ class ShareStateWrites:
 class ShareGroupEvents:
     """Events in the share partitions that this broker leads."""
 
-    __slots__ = ("acknowledged", "loads")
+    __slots__ = ("acknowledged", "dead_letter_failures", "dead_letters", "loads")
 
     def __init__(self) -> None:
+        self.dead_letters = 0
+        """Records that were copied to dead-letter topics."""
+        self.dead_letter_failures = 0
+        """Failed attempts to copy some."""
         self.acknowledged: Counter[AcknowledgeType] = Counter()
         """Records by type of acknowledgement."""
         self.loads = Spread()
         """Times until the state of a share partition was read."""
+
+
+class DelayedEvents:
+    """Deliveries of delayed records by this broker."""
+
+    __slots__ = ("lateness",)
+
+    def __init__(self) -> None:
+        self.lateness = Spread()
+        """Times from when records were due until they were appended."""
+
+    def delivered(self, now_ms: int, times_ms: Iterable[int]) -> None:
+        took = self.lateness.took
+        for time_ms in times_ms:
+            took(max(now_ms - time_ms, 0) / 1000)
 
 
 class Verifications:

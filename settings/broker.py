@@ -115,6 +115,8 @@ class BrokerSettings(NodeSettings):
     group_share_partition_max_record_locks: int = 2000
     group_share_record_lock_duration_ms: int = 30000
     group_share_session_timeout_ms: int = 45000
+    errors_deadletterqueue_auto_create_topics_enable: bool = False
+    errors_deadletterqueue_topic_name_prefix: str = "dlq."
     share_coordinator_append_linger_ms: int = -1
     share_coordinator_cold_partition_snapshot_interval_ms: int = 300000
     share_coordinator_load_buffer_size: int = 5242880

@@ -47,6 +47,10 @@ GROUP_KEYS: Mapping[str, Fallback] = {
     ),
     "streams.initial.rebalance.delay.ms": Fallback("group.streams.initial.rebalance.delay.ms"),
     "streams.assignment.interval.ms": _bounded("streams", "assignment.interval.ms"),
+    "errors.deadletterqueue.copy.record.enable": Fallback(),
+    "errors.deadletterqueue.topic.name": Fallback(),
+    "barnabas.share.redelivery.backoff.ms": Fallback(),
+    "barnabas.share.redelivery.backoff.max.ms": Fallback(),
 }
 
 _SESSION_OVER_HEARTBEAT = (
@@ -54,6 +58,8 @@ _SESSION_OVER_HEARTBEAT = (
     ("share.session.timeout.ms", "share.heartbeat.interval.ms"),
     ("streams.session.timeout.ms", "streams.heartbeat.interval.ms"),
 )
+
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 # A year or a month has no certain length, so Java's durations end at days.
 _DURATION = re.compile(
@@ -90,6 +96,8 @@ def validate_group_configs(overrides: Mapping[str, str], broker: Mapping[str, st
         value = definitions("group")[name].parse(text)
         if name == "share.auto.offset.reset":
             _check_offset_reset(text.strip())
+        elif name == "errors.deadletterqueue.topic.name":
+            _check_dead_letter_topic(text.strip())
         elif isinstance(value, int) and not isinstance(value, bool):
             _check_bounds(name, value, broker)
     for longer, shorter in _SESSION_OVER_HEARTBEAT:
@@ -117,6 +125,12 @@ def _check_offset_reset(text: str) -> None:
         raise SettingsError(
             "unknown strategy", "share.auto.offset.reset", text, "earliest, latest or by_duration:PnDTnHnMn.nS"
         )
+
+
+def _check_dead_letter_topic(text: str) -> None:
+    if text.startswith("__") or text in (".", "..") or (text and _TOPIC_NAME.fullmatch(text) is None):
+        key, allowed = "errors.deadletterqueue.topic.name", "empty, or a topic name that does not begin with __"
+        raise SettingsError("no name of a dead-letter topic", key, text, allowed)
 
 
 def _default(name: str, fallback: Fallback, broker: Mapping[str, str]) -> Value:

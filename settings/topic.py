@@ -92,6 +92,11 @@ class TopicConfig:
     remote_log_delete_on_disable: bool = False
     local_retention_ms: int = -2
     local_retention_bytes: int = -2
+    errors_deadletterqueue_group_enable: bool = False
+    barnabas_delayed_delivery_enable: bool = False
+    """Records with a header deliver-at or deliver-after are delivered at that time. Kafka has no such key."""
+    barnabas_delayed_delivery_max_ms: int = 365 * 24 * _HOUR_MS
+    barnabas_delayed_delivery_max_pending_records: int = 10_000_000
     barnabas_validate_records: str = "all"
     """`all` checks every record that is produced; `head` checks only the heads of batches. Kafka has no such key."""
 
@@ -183,6 +188,10 @@ def validate_topic_configs(overrides: Mapping[str, str], broker: Mapping[str, st
         )
     if config.remote_storage_enable:
         _check_tiering(config)
+    if config.barnabas_delayed_delivery_enable and (config.compacts or config.remote_storage_enable):
+        kind = "compacted" if config.compacts else "tiered"
+        key = "barnabas.delayed.delivery.enable"
+        raise SettingsError(f"a {kind} topic cannot deliver records later", key, "true", "false")
     return config
 
 

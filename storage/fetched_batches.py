@@ -71,7 +71,7 @@ def verify_fetched(
                 f"{log}: epoch {header.partition_leader_epoch} of the fetched batch at offset "
                 f"{header.base_offset} is older than {epoch}"
             )
-        if header.is_control:
+        if header.is_marker:
             # Raises if the marker is malformed; after the append it would be too late.
             read_end_txn(buffer, position)
         epoch = max(epoch, header.partition_leader_epoch)

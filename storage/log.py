@@ -91,6 +91,7 @@ class PartitionLog:
         "log_start_offset",
         "on_recovery_point_lowered",
         "partition",
+        "pending_from",
         "recovery_events",
         "topic",
         "topic_id",
@@ -123,6 +124,8 @@ class PartitionLog:
         self.cleaning = CleaningState()
         self.cleaned_to: int | None = None
         """Everything below it has been compacted; None if nothing ever was."""
+        self.pending_from: int | None = None
+        """No record below it waits for its delivery; None if that is not known here, as on followers."""
 
     @classmethod
     def open(
@@ -265,7 +268,7 @@ class PartitionLog:
                 ErrorCode.FENCED_LEADER_EPOCH,
                 f"{self}: epoch {leader_epoch} is older than {self.epochs.latest_epoch}",
             )
-        size_bytes = size_in_bytes(batches, config, self)
+        size_bytes = size_in_bytes(batches, config, self, limited=not warrant.is_admitted)
         repeated = self._tracker.check(buffer, batches, warrant) if self._tracker is not None else None
         if repeated is not None:
             append_time = repeated.timestamp if config.log_append_time else NO_TIMESTAMP
@@ -528,7 +531,11 @@ class PartitionLog:
 
         Their files are renamed at once and removed by `deletion_work` after `file.delete.delay.ms`.
         """
-        retention = Retention(self.segments, self.high_watermark, self.log_end_offset)
+        upper_offset = self.high_watermark
+        if self.config.barnabas_delayed_delivery_enable:
+            # A follower deletes what its leader has deleted.
+            upper_offset = min(upper_offset, self.pending_from or 0)
+        retention = Retention(self.segments, self.high_watermark, self.log_end_offset, upper_offset)
         try:
             count = retention.apply(self.config, self.log_start_offset, now_ms)
             if count:

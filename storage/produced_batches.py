@@ -15,12 +15,15 @@ from barnabas.settings.topic import TopicConfig
 from barnabas.storage.segment import AppendedBatch
 
 
-def size_in_bytes(batches: Sequence[tuple[int, BatchHeader]], config: TopicConfig, log: object) -> int:
-    """Total size. Raises KafkaError: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE; `log` is the name in their messages."""
+def size_in_bytes(
+    batches: Sequence[tuple[int, BatchHeader]], config: TopicConfig, log: object, *, limited: bool = True
+) -> int:
+    """Total size. Raises KafkaError: MESSAGE_TOO_LARGE if `limited`, RECORD_LIST_TOO_LARGE; `log` is the name in their
+    messages."""
     total = 0
     for _, header in batches:
         size = header.batch_length + OFFSET_AND_SIZE_BYTES
-        if size > config.max_message_bytes:
+        if limited and size > config.max_message_bytes:
             raise KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"{log}: a batch must have at most {config.max_message_bytes} bytes (max.message.bytes); got {size}",

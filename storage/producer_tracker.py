@@ -43,7 +43,7 @@ class ProducerTracker:
         for position, header in batches:
             if header.producer_id < 0:
                 continue
-            if header.is_control:
+            if header.is_marker:
                 marker = read_end_txn(buffer, position)
                 if marker is not None:
                     states.check_marker(header, marker, warrant.transaction_version)
@@ -70,7 +70,7 @@ class ProducerTracker:
         for position, header in batches:
             offset = header.base_offset if first_offset is None else first_offset
             if header.producer_id >= 0:
-                if header.is_control:
+                if header.is_marker:
                     completed = self._apply_marker(buffer, position, header, offset, warrant.transaction_version)
                     self._transaction_ended(completed, aborted)
                 else:
@@ -144,7 +144,7 @@ class ProducerTracker:
             for _, header in segment.headers(segment.position_of(high_watermark), _REPLAY_BYTES):
                 if header.base_offset >= newest:
                     return log_end_offset
-                if header.is_control and header.base_offset >= high_watermark:
+                if header.is_marker and header.base_offset >= high_watermark:
                     return high_watermark
         return log_end_offset
 
@@ -155,7 +155,7 @@ class ProducerTracker:
             for position, header in segment.headers(segment.position_of(offset), _REPLAY_BYTES):
                 if not header.has_producer_id:
                     continue
-                if header.is_control:
+                if header.is_marker:
                     # Only a marker needs more than its header.
                     data = segment.log_file().pread(header.size_bytes, position)
                     completed = self._apply_marker(data, 0, header, header.base_offset)

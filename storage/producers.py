@@ -85,6 +85,8 @@ class Warrant(NamedTuple):
     """For the data batch that begins a transaction."""
     transaction_version: int = 0
     """For a marker: the `transaction.version` of its coordinator."""
+    is_admitted: bool = False
+    """The records were admitted before, so `max.message.bytes` does not apply."""
 
 
 NO_WARRANT = Warrant()

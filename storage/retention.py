@@ -26,11 +26,15 @@ class AgingSegment(Protocol):
 class Retention:
     """One evaluation for one log."""
 
-    __slots__ = ("_high_watermark", "_log_end_offset", "_segments", "deletable")
+    __slots__ = ("_kept_from", "_log_end_offset", "_segments", "_upper_offset", "deletable")
 
-    def __init__(self, segments: Sequence[AgingSegment], high_watermark: int, log_end_offset: int) -> None:
+    def __init__(
+        self, segments: Sequence[AgingSegment], high_watermark: int, log_end_offset: int, kept_from: int | None = None
+    ) -> None:
+        """`kept_from`: records from there on are not deleted by size or age, however old they are."""
         self._segments = segments
-        self._high_watermark = high_watermark
+        self._kept_from = high_watermark if kept_from is None else kept_from
+        self._upper_offset = high_watermark
         self._log_end_offset = log_end_offset
         self.deletable = 0
         """Number of segments from the front to delete; all of them, if even the active one is due."""
@@ -39,6 +43,7 @@ class Retention:
         """Apply all rules in order; returns `deletable`."""
         self.before(log_start_offset)
         if config.deletes:
+            self._upper_offset = min(self._upper_offset, self._kept_from)
             self.by_size(config.retention_bytes)
             self.by_age(config.retention_ms, now_ms)
         return self.deletable
@@ -51,7 +56,7 @@ class Retention:
         segment = self._segments[place]
         is_active = place + 1 == len(self._segments)
         end_offset = self._log_end_offset if is_active else self._segments[place + 1].base_offset
-        if end_offset > self._high_watermark or (is_active and not segment.size_bytes):
+        if end_offset > self._upper_offset or (is_active and not segment.size_bytes):
             return None
         return segment, end_offset, is_active
 

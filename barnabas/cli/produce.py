@@ -20,6 +20,7 @@ from barnabas.cli.output import complain, show_text
 from barnabas.cli.progress import Advance, progress
 from barnabas.cli.record_text import KINDS, Headers, Outgoing, WrongText, parse_json, parse_text
 from barnabas.cli.session import refusal, run_connected
+from barnabas.cli.times import parse_duration, parse_time
 from barnabas.cluster.errors import ClusterError, WrongArgument
 
 if TYPE_CHECKING:
@@ -44,6 +45,13 @@ class Input:
     header: Annotated[
         list[str] | None,
         typer.Option("--header", "-H", metavar="NAME=VALUE", help="Header for all records; repeatable."),
+    ] = None
+    deliver_at: Annotated[
+        str | None,
+        typer.Option("--deliver-at", metavar="TIME", help="Deliver all records then, e.g. 2026-08-01T12:00:00 (UTC)."),
+    ] = None
+    deliver_after: Annotated[
+        str | None, typer.Option("--deliver-after", metavar="DURATION", help="Deliver all records later, e.g. 5s, 1h30m.")
     ] = None
     empty_is_null: Annotated[bool, typer.Option("--null", "-Z", help="Send empty keys and values as null.")] = False
     key_serializer: Annotated[str, typer.Option("--key-serializer", metavar="KIND", help=", ".join(KINDS))] = "bytes"
@@ -70,12 +78,20 @@ class Input:
         return lambda line: self._split(line, separator, headers)
 
     def _headers(self) -> Headers:
+        from barnabas.protocol.records.delivery_time import DELIVER_AFTER, DELIVER_AT
+
         headers = []
         for text in self.header or []:
             name, equals, value = text.partition("=")
             if not equals or not name:
                 raise WrongArgument(f"--header must be NAME=VALUE; got {text!r}")
             headers.append((name, raw(value)))
+        if self.deliver_at is not None and self.deliver_after is not None:
+            raise WrongArgument("--deliver-at and --deliver-after exclude each other")
+        if self.deliver_at is not None:
+            headers.append((DELIVER_AT, b"%d" % parse_time("--deliver-at", self.deliver_at)))
+        if self.deliver_after is not None:
+            headers.append((DELIVER_AFTER, b"%d" % parse_duration("--deliver-after", self.deliver_after)))
         return tuple(headers)
 
     def _from_json(self, line: bytes, headers: Headers) -> Outgoing:

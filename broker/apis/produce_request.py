@@ -16,6 +16,7 @@ from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.apis.produce_response import NO_RESPONSE, ProduceAnswers
 from barnabas.broker.apis.rights import may_on_topics
 from barnabas.broker.current_settings import CurrentSettings
+from barnabas.broker.delayed.deliveries import DelayedDeliveries
 from barnabas.broker.keyed_queues import KeyedQueues
 from barnabas.broker.metadata_cache import INTERNAL_TOPICS
 from barnabas.broker.purgatory import WaitingAck
@@ -70,6 +71,7 @@ class ProducePorts:
     monotonic: Clock
     wall_clock: Clock
     verifier: Verifier
+    deliveries: DelayedDeliveries
     settings: CurrentSettings
 
 
@@ -258,7 +260,10 @@ class ProduceOperation:
             if admitted.header.is_transactional:
                 self._take_transactional(partition, admitted, answer)
                 return True
-            result = partition.append(admitted.buffer, admitted.batches, self._acks)
+            if admitted.times is None:
+                result = partition.append(admitted.buffer, admitted.batches, self._acks)
+            else:
+                result = ports.deliveries.hold(partition, admitted.buffer, admitted.times, self._acks)
         except RecordsRefused as refusal:
             self._answers.fail(answer, refusal.code, refusal.message)
             self._answers.name_records(answer, refusal.errors)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from barnabas.broker.groups.decision_notes import subject_of
 from barnabas.broker.shares.in_flight import OffsetRange
+from barnabas.broker.shares.share_partition import DeadLetters
+from barnabas.protocol.errors import KafkaError
 from barnabas.runtime.decisions import DecisionKind, Notepad
 
 
@@ -59,4 +61,20 @@ def note_removed_from_log(notes: Notepad, group_id: str, name: str, offsets: tup
         start_offset=now,
         start_offset_before=before,
         routine=True,
+    )
+
+
+def note_not_copied(
+    notes: Notepad, group_id: str, name: str, letters: Sequence[DeadLetters], error: KafkaError
+) -> None:
+    """The copy is tried again, and until then the records are not archived."""
+    group, first, last = subject_of(group_id), letters[0].first_offset, letters[-1].last_offset
+    notes.note(
+        DecisionKind.LIFECYCLE,
+        group,
+        f"{group} keeps records of {name} between offsets {first} and {last}: they have no dead letter yet",
+        also=[name],
+        cause=f"{error.code.name}: {error.message}" if error.message else error.code.name,
+        first_offset=first,
+        last_offset=last,
     )

@@ -30,6 +30,8 @@ class Lock:
     held: int = 0
     """Records that are still locked by it."""
     has_expired: bool = False
+    is_backoff: bool = False
+    """No member has the records: they become available when it expires."""
 
 
 class OffsetRange(NamedTuple):
@@ -47,6 +49,8 @@ class Change:
     """In order."""
     given_up: list[OffsetRange] = field(default_factory=list)
     """Released records that were delivered as often as allowed."""
+    has_available: bool = False
+    """Records became available that need not be stored."""
     acknowledged: Counter[AcknowledgeType] = field(default_factory=Counter)
     """Records by type of acknowledgement."""
 
@@ -255,6 +259,14 @@ class InFlight:
         assert target is not None
         self._end_change(span)
         self.move(batch, span, target)
+
+    def hold(self, span: Span, backoff: Lock) -> None:
+        """The acquired records, and those of a stored release, become available when `backoff` expires."""
+        if span.change is not None:
+            self._end_change(span)
+        self.lock(span, backoff)
+        backoff.first_offset = min(backoff.first_offset, span.first_offset)
+        backoff.last_offset = max(backoff.last_offset, span.last_offset)
 
     def roll_back(self, span: Span) -> None:
         """The change of the span is not stored: the records are acquired as before."""

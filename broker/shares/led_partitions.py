@@ -18,7 +18,14 @@ from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.fetch_context import InSteps
 from barnabas.broker.purgatory import Purgatory
 from barnabas.broker.replication.partition import Partition
-from barnabas.broker.shares.decision_notes import note_dropped, note_given_up, note_loaded, note_removed_from_log
+from barnabas.broker.shares.dead_letters import DeadLetterWriter
+from barnabas.broker.shares.decision_notes import (
+    note_dropped,
+    note_given_up,
+    note_loaded,
+    note_not_copied,
+    note_removed_from_log,
+)
 from barnabas.broker.shares.in_flight import Change
 from barnabas.broker.shares.share_configs import BY_DURATION, EARLIEST, ShareConfigs
 from barnabas.broker.shares.share_partition import Acknowledgement, SharePartition
@@ -27,6 +34,7 @@ from barnabas.broker.timing_wheel import TimerEntry, TimingWheel
 from barnabas.broker.traffic import ShareGroupEvents
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.runtime.background import Background
+from barnabas.runtime.backoff import Backoff
 from barnabas.runtime.decisions import Notepad
 from barnabas.runtime.world import Clock
 
@@ -34,6 +42,11 @@ log = logging.getLogger(__name__)
 
 MOST_STORED_TOGETHER = 2_000
 """State batches of one write."""
+
+MOST_COPIED = 500
+"""Dead letters that are copied together."""
+FIRST_COPY_MS, LAST_COPY_MS = 200, 30_000
+"""Time until the next attempt to copy dead letters, after the first failure and at most."""
 
 _REPORTED = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -71,6 +84,7 @@ class LedPorts:
     monotonic: Clock
     wall_clock: Clock
     decisions: Notepad
+    dead_letters: DeadLetterWriter
 
 
 class _ToStore(NamedTuple):
@@ -96,6 +110,8 @@ class LedSharePartition:
         self._is_storing = False
         self._stored = trio.Event()
         self._timer: TimerEntry | None = None
+        self.is_copying = False
+        """Dead letters are being copied."""
 
     @property
     def topic_partition(self) -> tuple[bytes, int]:
@@ -160,6 +176,7 @@ class LedSharePartitions:
         self.events.loads.took((self._ports.monotonic.now_ms() - began_ms) / 1000)
         offsets = (core.start_offset, core.end_offset)
         note_loaded(self._ports.decisions, led.key.group_id, led.partition.name, offsets, cause)
+        self._copy_dead_letters(led)
         self._wake(led)
 
     def _not_loaded(self, led: LedSharePartition, error: KafkaError) -> None:
@@ -298,10 +315,44 @@ class LedSharePartitions:
         terms = self._ports.configs(led.key.group_id).terms
         change = yield from led.core.expire(self._ports.monotonic.now_ms(), terms)
         self.set_timer(led)
+        if change.has_available:
+            self._wake(led)
         if change.stored:
             led.lock_timeouts += sum(it.last_offset - it.first_offset + 1 for it in change.stored)
             self._store(led, change, None)
             self._wake(led)
+
+    # -- dead letters
+
+    def _copy_dead_letters(self, led: LedSharePartition) -> None:
+        core = led.core
+        if core is None or led.error is not None or led.is_copying or not core.has_dead_letters:
+            return
+        led.is_copying = True
+        self._ports.background.spawn(self._copy_all, led, core)
+
+    async def _copy_all(self, led: LedSharePartition, core: SharePartition) -> None:
+        """Copy what is to be archived into the dead-letter topic, however long that takes, and archive it."""
+        backoff = Backoff(FIRST_COPY_MS, LAST_COPY_MS)
+        try:
+            while led.error is None:
+                configs = self._ports.configs(led.key.group_id)
+                letters = core.next_dead_letters(MOST_COPIED, configs.terms)
+                if not letters:
+                    break
+                if configs.dead_letter_topic:
+                    try:
+                        letters = await self._ports.dead_letters.copy(led.key.group_id, led.partition, letters, configs)
+                    except KafkaError as error:
+                        note_not_copied(self._ports.decisions, led.key.group_id, led.partition.name, letters, error)
+                        self.events.dead_letter_failures += 1
+                        await trio.sleep(backoff.next_ms() / 1000)
+                        continue
+                    backoff = Backoff(FIRST_COPY_MS, LAST_COPY_MS)
+                    self.events.dead_letters += sum(it.last_offset - it.first_offset + 1 for it in letters)
+                self._store(led, core.archive(letters), _logged(led, "of its dead letters"))
+        finally:
+            led.is_copying = False
 
     # -- storing
 
@@ -350,12 +401,16 @@ class LedSharePartitions:
         has_news = False
         for each in taken:
             if each.done is not None:
-                steps = core.finish(each.change, terms, stored=failure is None)
+                now_ms = self._ports.monotonic.now_ms()
+                steps = core.finish(each.change, terms, now_ms, stored=failure is None)
                 has_news = await _in_background(steps) or has_news
                 each.done(None if failure is None else reported(failure))
         if failure is not None and failure.code in _OUTDATED:
             self.drop(led, f"its state could not be stored: {failure.code.name}")
-        elif has_news:
+            return
+        self.set_timer(led)
+        self._copy_dead_letters(led)
+        if has_news:
             self._wake(led)
 
     # -- time

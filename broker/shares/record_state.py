@@ -21,12 +21,14 @@ class RecordState(IntEnum):
     """One member has it, until it acknowledges, leaves, or its acquisition lock expires."""
     ACKNOWLEDGED = 2
     """It was processed."""
+    ARCHIVING = 3
+    """It is not delivered any more, and has to be copied to the dead-letter topic (KIP-1191)."""
     ARCHIVED = 4
     """It is not delivered any more, although nobody has processed it."""
 
     @property
     def is_terminal(self) -> bool:
-        return self >= RecordState.ACKNOWLEDGED
+        return self is RecordState.ACKNOWLEDGED or self is RecordState.ARCHIVED
 
 
 MOVES: dict[tuple[RecordState, RecordState], str] = {
@@ -35,6 +37,8 @@ MOVES: dict[tuple[RecordState, RecordState], str] = {
     (RecordState.ACQUIRED, RecordState.ACKNOWLEDGED): "accepted",
     (RecordState.ACQUIRED, RecordState.AVAILABLE): "released, the lock expired, or the session was closed",
     (RecordState.ACQUIRED, RecordState.ARCHIVED): "rejected, a gap, of an aborted transaction, or delivered too often",
+    (RecordState.ACQUIRED, RecordState.ARCHIVING): "rejected or delivered too often, if dead letters are wanted",
+    (RecordState.ARCHIVING, RecordState.ARCHIVED): "the dead-letter topic has its copy",
 }
 """(from, to): reason. No other move is legal."""
 

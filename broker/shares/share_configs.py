@@ -25,20 +25,31 @@ class ShareConfigs(NamedTuple):
     back_ms: int
     """Distance back from now, for BY_DURATION."""
     read_committed: bool
+    dead_letter_topic: str = ""
+    """Empty: none."""
+    copies_records: bool = False
+    """Dead letters have key, value and headers of the record."""
 
 
 def share_configs(image: MetadataImage, settings: BrokerSettings, group_id: str) -> ShareConfigs:
     overrides = image.configs.get((GROUP_RESOURCE, group_id), {})
     broker = settings.raw
     offset_reset, _, duration = str(_value("share.auto.offset.reset", overrides, broker)).strip().partition(":")
+    dead_letter_topic = str(_value("errors.deadletterqueue.topic.name", overrides, broker) or "").strip()
+    copies_records = _value("errors.deadletterqueue.copy.record.enable", overrides, broker) is True
     terms = Terms(
         lock_ms=_number("share.record.lock.duration.ms", overrides, broker),
         delivery_count_limit=_number("share.delivery.count.limit", overrides, broker),
         max_record_locks=_number("share.partition.max.record.locks", overrides, broker),
         may_renew=_value("share.renew.acknowledge.enable", overrides, broker) is not False,
+        backoff_ms=_number("barnabas.share.redelivery.backoff.ms", overrides, broker),
+        backoff_max_ms=_number("barnabas.share.redelivery.backoff.max.ms", overrides, broker),
+        has_dead_letters=bool(dead_letter_topic),
     )
     read_committed = _value("share.isolation.level", overrides, broker) == "read_committed"
-    return ShareConfigs(terms, offset_reset, milliseconds(duration), read_committed)
+    return ShareConfigs(
+        terms, offset_reset, milliseconds(duration), read_committed, dead_letter_topic, copies_records
+    )
 
 
 def milliseconds(duration: str) -> int:

@@ -7,6 +7,7 @@ steps, between which anything else may happen to the partition. Milliseconds are
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
@@ -45,6 +46,52 @@ class Terms:
     delivery_count_limit: int
     max_record_locks: int
     may_renew: bool
+    backoff_ms: int = 0
+    """Time until a record is available again after its first delivery; it doubles with each further one. 0: none."""
+    backoff_max_ms: int = 0
+    has_dead_letters: bool = False
+    """What is archived is copied before to the group's dead-letter topic."""
+
+    @property
+    def archived(self) -> RecordState:
+        """The state of a record that nobody will accept."""
+        return RecordState.ARCHIVING if self.has_dead_letters else RecordState.ARCHIVED
+
+    def backoff_after_ms(self, deliveries: int) -> int:
+        if not self.backoff_ms:
+            return 0
+        return min(self.backoff_max_ms, self.backoff_ms << min(max(deliveries - 1, 0), 40))
+
+
+class DeadLetters(NamedTuple):
+    """Records to be copied to the dead-letter topic."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    is_rejected: bool
+    """False: they were delivered as often as allowed."""
+
+
+class _Backoffs:
+    """The backoffs that begin at one time."""
+
+    def __init__(self, now_ms: int, terms: Terms) -> None:
+        self._now_ms = now_ms
+        self._terms = terms
+        self.locks: dict[int, Lock] = {}
+        """By time."""
+
+    def of(self, span: Span) -> Lock | None:
+        """None if the records are available at once."""
+        wait_ms = self._terms.backoff_after_ms(span.delivery_count)
+        if not wait_ms:
+            return None
+        lock = self.locks.get(wait_ms)
+        if lock is None:
+            deadline_ms = self._now_ms + wait_ms
+            lock = self.locks[wait_ms] = Lock("", deadline_ms, span.first_offset, span.last_offset, is_backoff=True)
+        return lock
 
 
 class SharePartition:
@@ -59,6 +106,8 @@ class SharePartition:
         """Locks that were ever made."""
         self._available_from: int | None = start_offset if state.batches else None
         """Nothing in flight before this offset is available; None: nothing at all."""
+        self._archiving: deque[tuple[OffsetRange, bool | None]] = deque()
+        """Ranges with records in ARCHIVING, and whether they were rejected; None: that is not known any more."""
         self._restore(state.batches)
 
     def _restore(self, batches: Iterable[StateBatch]) -> None:
@@ -73,6 +122,8 @@ class SharePartition:
             state = RecordState(stored.state)
             if state is RecordState.ACQUIRED:
                 raise ValueError(f"{stored} cannot be stored as acquired")
+            if state is RecordState.ARCHIVING:
+                self._archiving.append((OffsetRange(stored.first_offset, stored.last_offset), None))
             records.add(Batch([Span(stored.first_offset, stored.last_offset, state, stored.delivery_count)]))
         records.advance()
 
@@ -191,12 +242,13 @@ class SharePartition:
                         if kind is AcknowledgeType.RENEW:
                             self._renew(part, renewed, terms)
                         else:
-                            self._begin(part, change, STATE_AFTER[kind], terms)
+                            target = terms.archived if kind is AcknowledgeType.REJECT else STATE_AFTER[kind]
+                            self._begin(part, change, target, terms)
                         done += 1
                         if done % SPANS_IN_A_STEP == 0:
                             yield None
         except KafkaError:
-            yield from self.finish(change, terms, stored=False)
+            yield from self.finish(change, terms, now_ms, stored=False)
             raise
         finally:
             if renewed.held:
@@ -235,7 +287,7 @@ class SharePartition:
 
     def _begin(self, span: Span, change: Change, target: RecordState, terms: Terms) -> None:
         if target is RecordState.AVAILABLE and span.delivery_count >= terms.delivery_count_limit:
-            target = RecordState.ARCHIVED
+            target = terms.archived
             change.given_up.append(OffsetRange(span.first_offset, span.last_offset))
         self._records.begin(span, change, target)
 
@@ -251,37 +303,102 @@ class SharePartition:
         change.stored.sort()
         return change
 
-    def finish(self, change: Change, terms: Terms, *, stored: bool) -> InSteps[bool]:
+    def finish(self, change: Change, terms: Terms, now_ms: int, *, stored: bool) -> InSteps[bool]:
         """End a change; it was `stored`, or could not be. True if there may be more to acquire now."""
-        records = self._records
+        records, backoffs = self._records, _Backoffs(now_ms, terms)
+        given_up = {first for first, _ in change.given_up}
         found_available = False
         place = 0
-        for first, last, _, _ in change.stored:
-            for batch, span in records.walk(first, last):
-                if span.change is change:
-                    if stored:
-                        records.commit(batch, span)
-                    else:
-                        self._roll_back(batch, span, terms)
-                    if span.is_available:
-                        found_available = True
-                        self._has_available(first)
-                place += 1
-                if place % SPANS_IN_A_STEP == 0:
-                    yield None
+        try:
+            for first, last, _, _ in change.stored:
+                for batch, span in records.walk(first, last):
+                    if span.change is change:
+                        if stored:
+                            self._commit(batch, span, backoffs, is_rejected=span.first_offset not in given_up)
+                        else:
+                            self._roll_back(batch, span, terms, backoffs)
+                        if span.is_available:
+                            found_available = True
+                            self._has_available(first)
+                    place += 1
+                    if place % SPANS_IN_A_STEP == 0:
+                        yield None
+        finally:
+            self._add_backoffs(backoffs)
         return records.advance() or found_available
 
-    def _roll_back(self, batch: Batch, span: Span, terms: Terms) -> None:
-        self._records.roll_back(span)
-        if span.lock is not None and span.lock.has_expired:
-            self._let_go(batch, span, terms)
+    def _commit(self, batch: Batch, span: Span, backoffs: _Backoffs, *, is_rejected: bool) -> None:
+        backoff = backoffs.of(span) if span.target is RecordState.AVAILABLE else None
+        if backoff is not None:
+            self._records.hold(span, backoff)
+            return
+        if span.target is RecordState.ARCHIVING:
+            self._archiving.append((OffsetRange(span.first_offset, span.last_offset), is_rejected))
+        self._records.commit(batch, span)
 
-    def _let_go(self, batch: Batch, span: Span, terms: Terms) -> RecordState:
-        """Take acquired records from their member at once. Returns their state."""
+    def _roll_back(self, batch: Batch, span: Span, terms: Terms, backoffs: _Backoffs) -> None:
+        self._records.roll_back(span)
+        if span.state is RecordState.ARCHIVING:
+            self._archiving.append((OffsetRange(span.first_offset, span.last_offset), None))
+        if span.lock is not None and span.lock.has_expired:
+            self._let_go(batch, span, terms, backoffs)
+
+    def _let_go(self, batch: Batch, span: Span, terms: Terms, backoffs: _Backoffs) -> RecordState:
+        """Take acquired records from their member at once. Returns the state to be stored."""
         is_over = span.delivery_count >= terms.delivery_count_limit
-        state = RecordState.ARCHIVED if is_over else RecordState.AVAILABLE
+        state = terms.archived if is_over else RecordState.AVAILABLE
+        backoff = None if is_over else backoffs.of(span)
+        if backoff is not None:
+            self._records.hold(span, backoff)
+            return state
+        if state is RecordState.ARCHIVING:
+            self._archiving.append((OffsetRange(span.first_offset, span.last_offset), False))
         self._records.move(batch, span, state)
         return state
+
+    def _add_backoffs(self, backoffs: _Backoffs) -> None:
+        for lock in backoffs.locks.values():
+            if lock.held:
+                self._add_lock(lock)
+
+    # -- dead letters
+
+    @property
+    def has_dead_letters(self) -> bool:
+        """True if there may be some to copy."""
+        return bool(self._archiving)
+
+    def next_dead_letters(self, most: int, terms: Terms) -> list[DeadLetters]:
+        """The first records that are to be copied, at most so many, of one range."""
+        while self._archiving:
+            (first, last), is_rejected = self._archiving[0]
+            found: list[DeadLetters] = []
+            for _, span in self._records.walk(max(first, self.start_offset), last):
+                if span.state is RecordState.ARCHIVING and span.change is None:
+                    begin, end = max(first, span.first_offset), min(last, span.last_offset, first + most - 1)
+                    count = span.delivery_count
+                    rejected = count < terms.delivery_count_limit if is_rejected is None else is_rejected
+                    if begin <= end:
+                        found.append(DeadLetters(begin, end, count, rejected))
+                if span.last_offset >= first + most - 1 or len(found) == SPANS_IN_A_STEP:
+                    break
+            if found:
+                return found
+            if first + most > last:
+                self._archiving.popleft()
+            else:
+                self._archiving[0] = (OffsetRange(first + most, last), is_rejected)
+        return []
+
+    def archive(self, copied: Iterable[DeadLetters]) -> Change:
+        """Begin to archive what was copied, or need not be."""
+        change, records = Change(), self._records
+        for each in copied:
+            for batch, span in records.walk(max(each.first_offset, self.start_offset), each.last_offset):
+                if span.state is RecordState.ARCHIVING and span.change is None:
+                    part = records.part(batch, span, each.first_offset, each.last_offset)
+                    records.begin(part, change, RecordState.ARCHIVED)
+        return change
 
     # -- acquisition locks
 
@@ -295,24 +412,35 @@ class SharePartition:
     def expire(self, now_ms: int, terms: Terms) -> InSteps[Change]:
         """Release what members have had for too long. It counts at once; the result is to be stored, but not to be
         finished."""
-        expired = Change()
-        while self._locks and self._locks[0][0] <= now_ms:
-            lock = heappop(self._locks)[2]
-            lock.has_expired = True
-            for place, (batch, span) in enumerate(self._records.walk(lock.first_offset, lock.last_offset), 1):
-                if span.lock is lock and span.change is None:
-                    first, last, count = span.first_offset, span.last_offset, span.delivery_count
-                    state = self._let_go(batch, span, terms)
-                    expired.stored.append(StateBatch(first, last, int(state), count))
-                    if state is RecordState.AVAILABLE:
-                        self._has_available(first)
-                    else:
-                        expired.given_up.append(OffsetRange(first, last))
-                if place % SPANS_IN_A_STEP == 0:
-                    yield None
+        expired, backoffs = Change(), _Backoffs(now_ms, terms)
+        try:
+            while self._locks and self._locks[0][0] <= now_ms:
+                lock = heappop(self._locks)[2]
+                lock.has_expired = True
+                for place, (batch, span) in enumerate(self._records.walk(lock.first_offset, lock.last_offset), 1):
+                    if span.lock is lock and span.change is None:
+                        self._expire(batch, span, expired, terms, backoffs)
+                    if place % SPANS_IN_A_STEP == 0:
+                        yield None
+        finally:
+            self._add_backoffs(backoffs)
         self._records.advance()
         expired.stored.sort()
         return expired
+
+    def _expire(self, batch: Batch, span: Span, expired: Change, terms: Terms, backoffs: _Backoffs) -> None:
+        first, last, count = span.first_offset, span.last_offset, span.delivery_count
+        if span.lock is not None and span.lock.is_backoff:
+            self._records.move(batch, span, RecordState.AVAILABLE)
+            self._has_available(first)
+            expired.has_available = True
+            return
+        state = self._let_go(batch, span, terms, backoffs)
+        expired.stored.append(StateBatch(first, last, int(state), count))
+        if span.is_available:
+            self._has_available(first)
+        if state is not RecordState.AVAILABLE:
+            expired.given_up.append(OffsetRange(first, last))
 
     def _add_lock(self, lock: Lock) -> None:
         locks = self._locks

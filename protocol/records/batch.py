@@ -113,6 +113,11 @@ class BatchHeader(NamedTuple):
         return self.attributes & CONTROL_BIT != 0
 
     @property
+    def is_marker(self) -> bool:
+        """True for a control batch that ends a transaction. Those of delayed delivery have no transaction."""
+        return self.attributes & (CONTROL_BIT | TRANSACTIONAL_BIT) == CONTROL_BIT | TRANSACTIONAL_BIT
+
+    @property
     def has_delete_horizon(self) -> bool:
         """KIP-534: the cleaner has set the time after which the tombstones or the marker in this batch may be
         removed."""

@@ -110,6 +110,12 @@ class RecordCheck:
     def is_compressed(self) -> bool:
         return self._header.compression != 0
 
+    @property
+    def unfolded(self) -> bytes:
+        """The records without compression, once they are unfolded."""
+        assert self._data is not None, "the records are not unfolded"
+        return self._data
+
     def unfold(self, limit_bytes: int) -> int:
         """Decompress the records; returns their size in bytes. `UnfoldsTooFar` if that is more than `limit_bytes`
         and less than the topic allows."""

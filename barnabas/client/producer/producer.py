@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime, timedelta
 from functools import partial as bind
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -25,6 +26,7 @@ from barnabas.client.metadata import PartitionInfo, TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.producer.admission import Admission, ProducerIds
 from barnabas.client.producer.buffer_pool import BufferPool
+from barnabas.client.producer.delivery_time import delivery_header
 from barnabas.client.producer.future import FutureRecordMetadata
 from barnabas.client.producer.memory_records_builder import BatchFormat
 from barnabas.client.producer.metrics import ProducerMetrics
@@ -159,7 +161,7 @@ class Producer:
 
     # ---- sending
 
-    async def send(
+    async def send(  # noqa: PLR0913 - all that a record may have
         self,
         topic: str,
         value: Any = None,
@@ -168,13 +170,20 @@ class Producer:
         headers: Headers = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        deliver_at: datetime | int | None = None,
+        deliver_after: timedelta | int | None = None,
     ) -> RecordMetadata:
         """Send a record, and wait until it is acknowledged as `acks` demands.
+
+        With `deliver_at` or `deliver_after` (`delivery_header`) consumers get it later, at a higher offset than the one
+        that is returned, if the topic has `barnabas.delayed.delivery.enable`.
 
         Raises as `enqueue`, and the reason why it was not acknowledged: TimeoutException after delivery.timeout.ms, or
         the broker's error. To learn whether the record can be in the log nevertheless, use `enqueue` and the
         `outcome()` of its future. A cancel while it waits does not take the record back.
         """
+        if deliver_at is not None or deliver_after is not None:
+            headers = (*headers, delivery_header(deliver_at=deliver_at, deliver_after=deliver_after))
         appender = self._appender
         outgoing = appender.prepare(topic, value, key, headers, partition, timestamp_ms)
         result = appender.append_at_once(outgoing)

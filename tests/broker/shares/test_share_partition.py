@@ -26,7 +26,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 pytestmark = pytest.mark.feature("CG-17", "CG-19")
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = RecordState
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = RecordState
 LOCK_MS = 30_000
 
 
@@ -64,7 +64,7 @@ class Script:
         return at_once(self.partition.acknowledge(member, [acknowledgement], self.now_ms, self.terms))
 
     def end(self, change: Change, *, stored: bool = True) -> bool:
-        return at_once(self.partition.finish(change, self.terms, stored=stored))
+        return at_once(self.partition.finish(change, self.terms, self.now_ms, stored=stored))
 
     def say(self, member: str, first: int, last: int, *types: int) -> list[tuple[int, int, int, int]]:
         """An acknowledgement that is stored at once; gives what is stored."""
@@ -358,7 +358,7 @@ def test_a_state_without_available_records_moves_on() -> None:
 
 @pytest.mark.parametrize(
     "stored",
-    [[(3, 4, 2, 1)], [(5, 4, 2, 1)], [(5, 6, 2, 1), (6, 7, 2, 1)], [(5, 6, 1, 1)], [(5, 6, 3, 1)]],
+    [[(3, 4, 2, 1)], [(5, 4, 2, 1)], [(5, 6, 2, 1), (6, 7, 2, 1)], [(5, 6, 1, 1)], [(5, 6, 5, 1)]],
 )
 def test_a_state_that_contradicts_itself_is_refused(stored: list[tuple[int, int, int, int]]) -> None:
     with pytest.raises(ValueError):

@@ -51,6 +51,10 @@ class Pending:
 
 
 class ShareMachine(RuleBasedStateMachine):
+    """Subclasses add a backoff and a dead-letter topic."""
+
+    terms = TERMS
+
     def __init__(self) -> None:
         super().__init__()
         self.now_ms = 0
@@ -154,7 +158,7 @@ class ShareMachine(RuleBasedStateMachine):
         may = all(it.member == member and it.moving_to is None for it in before.values())
         try:
             change = at_once(
-                self.partition.acknowledge(member, [Acknowledgement(first, last, types)], self.now_ms, TERMS)
+                self.partition.acknowledge(member, [Acknowledgement(first, last, types)], self.now_ms, self.terms)
             )
         except KafkaError:
             # A range that is not in flight is refused as a whole; else renewals before the refused offset count.
@@ -177,8 +181,8 @@ class ShareMachine(RuleBasedStateMachine):
                 known.deadline_ms = self.now_ms + LOCK_MS
                 continue
             target = {1: RecordState.ACKNOWLEDGED, 2: RecordState.AVAILABLE}.get(kind, RecordState.ARCHIVED)
-            if target is RecordState.AVAILABLE and known.count >= LIMIT:
-                target = RecordState.ARCHIVED
+            if kind == AcknowledgeType.REJECT or (target is RecordState.AVAILABLE and known.count >= LIMIT):
+                target = self.terms.archived
             known.moving_to = target
             pending.offsets.append(offset)
         self.check_stored(change, {each: self.known[each].moving_to for each in pending.offsets})
@@ -186,11 +190,11 @@ class ShareMachine(RuleBasedStateMachine):
 
     @rule(member=st.sampled_from(MEMBERS))
     def leave(self, member: str) -> None:
-        change = at_once(self.partition.release(member, TERMS))
+        change = at_once(self.partition.release(member, self.terms))
         pending = Pending(change)
         for offset, known in self.known.items():
             if known.member == member and known.moving_to is None:
-                known.moving_to = RecordState.ARCHIVED if known.count >= LIMIT else RecordState.AVAILABLE
+                known.moving_to = self.terms.archived if known.count >= LIMIT else RecordState.AVAILABLE
                 pending.offsets.append(offset)
         self.check_stored(change, {each: self.known[each].moving_to for each in pending.offsets})
         self.pending.append(pending)
@@ -207,14 +211,14 @@ class ShareMachine(RuleBasedStateMachine):
     @rule(data=st.data(), stored=st.booleans())
     def answer_of_the_store(self, data: st.DataObject, stored: bool) -> None:
         pending = self.pending.pop(data.draw(st.integers(0, len(self.pending) - 1)))
-        at_once(self.partition.finish(pending.change, TERMS, stored=stored))
+        at_once(self.partition.finish(pending.change, self.terms, self.now_ms, stored=stored))
         for offset in pending.offsets:
             known = self.known.get(offset)
             if known is None:
                 continue
             assert known.moving_to is not None
             if stored:
-                self.known[offset] = Known(known.moving_to, known.count)
+                self.known[offset] = self.let_go(known.moving_to, known.count)
             elif known.has_expired:
                 self.release_one(offset)
             else:
@@ -228,22 +232,47 @@ class ShareMachine(RuleBasedStateMachine):
         next_ms = self.partition.next_deadline_ms()
         if any(it.deadline_ms <= self.now_ms for it in self.known.values() if it.member and it.moving_to is None):
             assert next_ms is not None and next_ms <= self.now_ms
-        expired = at_once(self.partition.expire(self.now_ms, TERMS))
+        expired = at_once(self.partition.expire(self.now_ms, self.terms))
         released: dict[int, RecordState | None] = {}
         for offset, known in self.known.items():
             if known.state is RecordState.ACQUIRED and known.deadline_ms <= self.now_ms:
                 if known.moving_to is not None:
                     known.has_expired = True
                 else:
-                    self.release_one(offset)
-                    released[offset] = self.known[offset].state
+                    state = self.release_one(offset)
+                    if known.member:
+                        released[offset] = state
+                    else:
+                        self.known[offset] = Known(RecordState.AVAILABLE, known.count)
         assert due or not released
         self.check_stored(expired, released)
 
-    def release_one(self, offset: int) -> None:
+    def release_one(self, offset: int) -> RecordState:
+        """The state that is stored."""
         count = self.known[offset].count
-        state = RecordState.ARCHIVED if count >= LIMIT else RecordState.AVAILABLE
-        self.known[offset] = Known(state, count)
+        state = self.terms.archived if count >= LIMIT else RecordState.AVAILABLE
+        self.known[offset] = self.let_go(state, count)
+        return state
+
+    def let_go(self, state: RecordState, count: int) -> Known:
+        wait_ms = self.terms.backoff_after_ms(count)
+        if state is RecordState.AVAILABLE and wait_ms:
+            return Known(RecordState.ACQUIRED, count, "", self.now_ms + wait_ms)
+        return Known(state, count)
+
+    @precondition(lambda self: self.terms.has_dead_letters)
+    @rule(most=st.integers(1, 4))
+    def copy_dead_letters(self, most: int) -> None:
+        copied = self.partition.next_dead_letters(most, self.terms)
+        waiting = [each for each, it in self.known.items() if it.state is RecordState.ARCHIVING and not it.moving_to]
+        offsets = [each for it in copied for each in range(it.first_offset, it.last_offset + 1)]
+        assert set(offsets) <= set(waiting)
+        assert len(offsets) <= most
+        assert bool(offsets) == bool(waiting), f"{waiting} are forgotten"
+        pending = Pending(self.partition.archive(copied), offsets)
+        for offset in offsets:
+            self.known[offset].moving_to = RecordState.ARCHIVED
+        self.pending.append(pending)
 
     # -- checks
 
@@ -296,18 +325,20 @@ class ShareMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Whatever happened: at last all records are delivered, and nothing stays in flight."""
         for pending in self.pending:
-            at_once(self.partition.finish(pending.change, TERMS, stored=True))
+            at_once(self.partition.finish(pending.change, self.terms, self.now_ms, stored=True))
         end = max((it.last_offset + 1 for it in self.log), default=self.log_end)
         for _ in range(200):
             self.now_ms += LOCK_MS
-            at_once(self.partition.expire(self.now_ms, TERMS))
+            at_once(self.partition.expire(self.now_ms, self.terms))
             offset = self.partition.next_fetch_offset()
             wanted = Wanted("last", 8, 8, False, LIMIT, MAX_LOCKS)
             acquired = self.partition.acquire(wanted, self.fetched(offset), offset, self.now_ms, LOCK_MS)
             for it in acquired:
                 accepted = [Acknowledgement(it.first_offset, it.last_offset, [1])]
-                change = at_once(self.partition.acknowledge("last", accepted, self.now_ms, TERMS))
-                at_once(self.partition.finish(change, TERMS, stored=True))
+                change = at_once(self.partition.acknowledge("last", accepted, self.now_ms, self.terms))
+                at_once(self.partition.finish(change, self.terms, self.now_ms, stored=True))
+            while copied := self.partition.next_dead_letters(5, self.terms):
+                at_once(self.partition.finish(self.partition.archive(copied), self.terms, self.now_ms, stored=True))
             if self.partition.start_offset >= end:
                 return
         raise AssertionError(f"records from {self.partition.start_offset} on are never delivered")
@@ -315,3 +346,18 @@ class ShareMachine(RuleBasedStateMachine):
 
 ShareMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 TestShareMachine = pytest.mark.feature("CG-17")(ShareMachine.TestCase)
+
+
+class BackoffMachine(ShareMachine):
+    terms = Terms(LOCK_MS, LIMIT, MAX_LOCKS, may_renew=True, backoff_ms=70, backoff_max_ms=130)
+
+
+class DeadLetterMachine(ShareMachine):
+    terms = Terms(
+        LOCK_MS, LIMIT, MAX_LOCKS, may_renew=True, backoff_ms=1, backoff_max_ms=1_000, has_dead_letters=True
+    )
+
+
+BackoffMachine.TestCase.settings = DeadLetterMachine.TestCase.settings = ShareMachine.TestCase.settings
+TestBackoffMachine = pytest.mark.feature("CG-17")(BackoffMachine.TestCase)
+TestDeadLetterMachine = pytest.mark.feature("CG-17")(DeadLetterMachine.TestCase)

@@ -1,0 +1,187 @@
+"""Shell: writes the dead letters of share groups, wherever the leader of their topic is (KIP-1191).
+
+A letter is written before its record is archived for good. If the broker fails in between, it is written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import trio
+
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.partitions import Partitions
+from barnabas.broker.replication.replica import ACKS_ALL
+from barnabas.broker.shares.dead_letter_records import Letters, Origin, build_letters, source_records
+from barnabas.broker.shares.share_configs import ShareConfigs
+from barnabas.broker.shares.share_partition import DeadLetters
+from barnabas.kraft.metadata.image import MetadataImage, TopicImage
+from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.records.batch import read_header
+from barnabas.runtime.channel import Channel, ChannelError
+from barnabas.runtime.world import World
+from barnabas.settings.broker import BrokerSettings
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.segment_list import LogSlice
+
+READ_BYTES = 1 << 20
+"""Bytes of the log that are read for the letters of one batch, and those of one batch of the log."""
+
+
+class DeadLetterWriter(Protocol):
+    async def copy(
+        self, group_id: str, source: Partition, wanted: Sequence[DeadLetters], configs: ShareConfigs
+    ) -> list[DeadLetters]:
+        """Write letters for the first of these records; returns which, once they are replicated. Raises KafkaError:
+        the topic is missing or not meant for dead letters, cannot be written to, or did not answer in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterPorts:
+    world: World
+    node_id: int
+    image: Callable[[], MetadataImage]
+    topic_config: Callable[[MetadataImage, str], TopicConfig]
+    partitions: Partitions
+    channel_to: Callable[[int], Channel | None]
+    """The channel to a broker; None if it has no address."""
+    create: Callable[[str], None]
+    """Begins to create a dead-letter topic."""
+    settings: Callable[[], BrokerSettings]
+
+
+class DeadLetterTopics:
+    """Implements `DeadLetterWriter`."""
+
+    def __init__(self, ports: DeadLetterPorts) -> None:
+        self._ports = ports
+        self._channels: dict[int, Channel] = {}
+
+    async def copy(
+        self, group_id: str, source: Partition, wanted: Sequence[DeadLetters], configs: ShareConfigs
+    ) -> list[DeadLetters]:
+        topic = self._topic(configs.dead_letter_topic)
+        index = source.index % len(topic.partitions)
+        config = self._ports.topic_config(self._ports.image(), topic.name)
+        slices = _slices(source.log, wanted) if configs.copies_records else None
+        work = partial(
+            _letters,
+            Origin(group_id, source.topic, source.index),
+            wanted,
+            slices,
+            min(config.max_message_bytes, READ_BYTES),
+            self._ports.world.wall_clock.now_ms(),
+        )
+        letters: Letters = await self._ports.world.run_blocking(work)
+        await self._write(topic, index, letters.batch)
+        return letters.covered
+
+    def _topic(self, name: str) -> TopicImage:
+        """Raises KafkaError."""
+        settings, image = self._ports.settings(), self._ports.image()
+        prefix = settings.errors_deadletterqueue_topic_name_prefix
+        if not name.startswith(prefix):
+            key = "errors.deadletterqueue.topic.name.prefix"
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"the dead-letter topic {name} must begin with {prefix} ({key})"
+            )
+        topic = image.topics.by_name.get(name)
+        if topic is None or not topic.partitions:
+            if settings.errors_deadletterqueue_auto_create_topics_enable:
+                self._ports.create(name)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the dead-letter topic {name} does not exist")
+        if not self._ports.topic_config(image, name).errors_deadletterqueue_group_enable:
+            key = "errors.deadletterqueue.group.enable"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} must be true for the dead-letter topic {name}")
+        return topic
+
+    # -- writing
+
+    async def _write(self, topic: TopicImage, index: int, batch: bytes) -> None:
+        leader = topic.partitions[index].leader
+        timeout_ms = self._ports.settings().request_timeout_ms
+        with trio.move_on_after(timeout_ms / 1000) as waiting:
+            if leader == self._ports.node_id:
+                await self._append(topic, index, batch)
+            else:
+                await self._send(leader, topic, index, batch, timeout_ms)
+        if waiting.cancelled_caught:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{topic.name}-{index} did not answer within {timeout_ms} ms")
+
+    async def _append(self, topic: TopicImage, index: int, batch: bytes) -> None:
+        partition = self._ports.partitions.find(topic.id, index)
+        if partition is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic.name}-{index} is not on this broker")
+        buffer = bytearray(batch)
+        result = partition.append(buffer, [(0, read_header(buffer))], ACKS_ALL)
+        outcome: list[ErrorCode | None] = []
+        replicated = trio.Event()
+
+        def done(error: ErrorCode | None) -> None:
+            outcome.append(error)
+            replicated.set()
+
+        partition.when_replicated(result.last_offset + 1, done)
+        await replicated.wait()
+        if outcome[0] is not None:
+            raise KafkaError(outcome[0], f"{topic.name}-{index} did not replicate its dead letters")
+
+    async def _send(self, leader: int, topic: TopicImage, index: int, batch: bytes, timeout_ms: int) -> None:
+        channel = self._channels.get(leader) or self._ports.channel_to(leader)
+        if channel is None:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic.name}-{index} has no leader")
+        self._channels[leader] = channel
+        data = PartitionProduceData(index=index, records=batch)
+        request = ProduceRequest(
+            acks=ACKS_ALL,
+            timeout_ms=timeout_ms,
+            topic_data=[TopicProduceData(name=topic.name, topic_id=topic.id, partition_data=[data])],
+            transactional_id=None,
+        )
+        try:
+            response = await channel.call(request, timeout_ms=timeout_ms)
+        except ChannelError as error:
+            if self._channels.pop(leader, None) is channel:
+                channel.close()
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"broker {leader}: {error}") from error
+        (answer,) = response.responses[0].partition_responses
+        code = error_code(answer.error_code)
+        if code is not ErrorCode.NONE:
+            raise KafkaError(code, answer.error_message or f"broker {leader} refuses dead letters of {topic.name}")
+
+
+def _slices(source: PartitionLog, wanted: Sequence[DeadLetters]) -> list[LogSlice]:
+    """The first batches of the log with these records. Raises KafkaError."""
+    slices: list[LogSlice] = []
+    offset, end = max(wanted[0].first_offset, source.log_start_offset), wanted[-1].last_offset + 1
+    left_bytes = READ_BYTES
+    while offset < end and left_bytes > 0:
+        # The last batch may reach beyond the last record.
+        part = source.read(offset, left_bytes, end) or source.read(offset, 1, source.log_end_offset)
+        if part is None:
+            break
+        slices.append(part)
+        left_bytes -= part.size_bytes
+        offset = max(part.upper_offset, offset + 1)
+    return slices
+
+
+def _letters(
+    origin: Origin, wanted: Sequence[DeadLetters], slices: list[LogSlice] | None, limit_bytes: int, now_ms: int
+) -> Letters:
+    if slices is None:
+        return build_letters(origin, wanted, None, limit_bytes, now_ms)
+    stretches = [part.file.pread(part.size_bytes, part.position) for part in slices]
+    # Records behind what was read come with the next batch of letters.
+    upper_offset = slices[-1].upper_offset if slices else wanted[-1].last_offset + 1
+    near = [
+        each._replace(last_offset=min(each.last_offset, upper_offset - 1))
+        for each in wanted
+        if each.first_offset < upper_offset
+    ]
+    return build_letters(origin, near or wanted[:1], source_records(stretches, wanted), limit_bytes, now_ms)
