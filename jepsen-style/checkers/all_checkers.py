@@ -12,6 +12,7 @@ from checkers.bank_transfers import BankChecker
 from checkers.commits import Commits
 from checkers.convergence import Convergence
 from checkers.cycles import Cycles
+from checkers.delayed_records import DelayedChecker
 from checkers.eos_once import OnceChecker
 from checkers.epochs import StaleEpochs
 from checkers.fences_zombies import FencesChecker
@@ -69,6 +70,8 @@ def of_workload(run: Mapping[str, Any]) -> Sequence[Checker]:
             return (RightsChecker(allow_everyone=options.get("more", {}).get("allow_everyone") == "true"),)
         case "share":
             return (ShareChecker(limit=int(options.get("more", {}).get("limit", LIMIT))),)
+        case "delayed":
+            return (DelayedChecker(**given("idempotence")),)
         case other:
             raise ValueError(f"there is no workload {other}")
 

@@ -20,6 +20,7 @@ from barnabas.client.errors import IllegalStateException
 from barnabas.client.groups.membership import Leaving
 from barnabas.client.producer import Failed, TransactionState, Unknown
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.record import Headers
 from barnabas.runtime.channel import ChannelError
 from barnabas.runtime.world import World
 from clients import barnabas_settings
@@ -155,9 +156,21 @@ class BarnabasClient:
     # ---- producer
 
     async def send(self, place: Place, key: bytes | None, value: bytes) -> Sent:
+        return await self._send(place, key, value)
+
+    async def send_later(self, place: Place, value: bytes, delay_ms: int | None, by: str) -> None:
+        headers: Headers = ()
+        if delay_ms is not None:
+            time_ms = delay_ms if by == "after" else self._parts.world.wall_clock.now_ms() + delay_ms
+            headers = [(f"deliver-{by}", b"%d" % time_ms)]
+        await self._send(place, None, value, headers)
+
+    async def _send(self, place: Place, key: bytes | None, value: bytes, headers: Headers = ()) -> Sent:
         producer = await self._open_producer()
         try:
-            future = await producer.enqueue(place.topic, value, key=key, partition=place.partition)
+            future = await producer.enqueue(
+                place.topic, value, key=key, headers=headers, partition=place.partition
+            )
         except KafkaError as error:
             raise self._of_producer(error, definite=True) from error
         outcome = await future.outcome()

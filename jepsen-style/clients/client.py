@@ -208,6 +208,14 @@ class Sharing(Protocol):
         """A breach of `clients.rule_breaker` by a member of that id. Returns its exchanges."""
 
 
+class DelayingClient(WorkClient, Protocol):
+    """A client for workloads with delayed delivery."""
+
+    async def send_later(self, place: Place, value: bytes, delay_ms: int | None, by: str) -> None:
+        """Waits until the leader has the record. It is to be delivered after `delay_ms`; None: at once. `by`: `after`
+        names the delay, `at` the time, by this client's clock."""
+
+
 class SharingClient(WorkClient, Protocol):
     """A client for workloads with share groups."""
 

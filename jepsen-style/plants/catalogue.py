@@ -7,6 +7,8 @@ from dataclasses import replace
 from barnabas.broker.apis.produce_response import ProduceAnswers
 from barnabas.broker.apis.transactional_produce import TransactionalProduce
 from barnabas.broker.coordinator.shard import Shard
+from barnabas.broker.delayed.replay import Replay
+from barnabas.broker.delayed.schedule import Schedule
 from barnabas.broker.forwarding import Forwarding
 from barnabas.broker.groups.classic_group import ClassicGroup
 from barnabas.broker.groups.offsets import Offsets
@@ -34,7 +36,7 @@ from barnabas.runtime.server_connection import ServerConnection
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.producers import ProducerStates
 from barnabas.storage.transaction_index import AbortedIndex
-from plants import coordinating, producing, quorum, replication, rights, serving, sharing
+from plants import coordinating, delaying, producing, quorum, replication, rights, serving, sharing
 from plants.plant import Patch, Plant, Trial
 
 _SOON = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "400"}
@@ -50,7 +52,12 @@ _ASIDE = Trial(
 _RIGHTS = Trial("rights", rate=40.0, concurrency=4, time_seconds=20.0, runs=3)
 
 _SHARE = Trial("share", rate=40.0, concurrency=6, time_seconds=25.0, quiet_seconds=3.0, runs=5)
+_DELAYED = Trial("delayed", rate=30.0, concurrency=4, time_seconds=20.0, quiet_seconds=3.0, runs=3)
+_DELAYED_KILLS = replace(_DELAYED, nemesis=["kill"], interval_seconds=6.0, time_seconds=30.0, runs=5)
 _SHARE_KILLS = replace(_SHARE, nemesis=["kill"], interval_seconds=6.0, time_seconds=40.0)
+
+_SHARE_CUTS = replace(_SHARE_KILLS, nemesis=["partition", "pause", "kill"], interval_seconds=4.0, runs=30)
+"""Leaders that are deposed, or cut off from share coordinators, while members acknowledge."""
 
 
 class NoSuchPlant(WrongArgument):
@@ -295,8 +302,8 @@ _ALL = (
         "an acknowledgement is confirmed before its state is stored, also if that fails",
         [Patch(LedSharePartitions, "_store", sharing.answer_before_it_is_stored)],
         ["redelivered", "accepted-twice", "broken-promise"],
-        replace(_SHARE_KILLS, runs=20),
-        replace(_SHARE_KILLS, runs=20),
+        _SHARE_CUTS,
+        _SHARE_CUTS,
     ),
     Plant(
         "share-leaders-are-not-fenced",
@@ -306,8 +313,8 @@ _ALL = (
             Patch(ShareStateMachine, "write", sharing.fence_no_leaders),
         ],
         ["redelivered", "accepted-twice", "count-went-back", "acknowledged-unheld", "broken-promise"],
-        replace(_SHARE_KILLS, nemesis=["partition", "pause"], runs=20),
-        replace(_SHARE_KILLS, nemesis=["partition", "pause"], runs=20),
+        _SHARE_CUTS,
+        _SHARE_CUTS,
     ),
     Plant(
         "snapshot-drops-a-batch",
@@ -348,6 +355,30 @@ _ALL = (
         ["count-went-back", "count-over-limit", "not-drained", "broken-promise"],
         _SHARE,
         _SHARE,
+    ),
+    Plant(
+        "delivers-early",
+        "a delayed record is delivered almost a second before its time",
+        [Patch(Schedule, "add", delaying.deliver_early)],
+        ["early"],
+        _DELAYED,
+        _DELAYED,
+    ),
+    Plant(
+        "delivers-again",
+        "a new leader delivers the delayed records again that its predecessor has delivered",
+        [Patch(Replay, "add", delaying.deliver_again)],
+        ["delivered-twice"],
+        _DELAYED_KILLS,
+        _DELAYED_KILLS,
+    ),
+    Plant(
+        "forgets-pending-records",
+        "a new leader does not know the delayed records that wait in its log",
+        [Patch(Replay, "add", delaying.forget_what_is_pending)],
+        ["undelivered"],
+        _DELAYED_KILLS,
+        _DELAYED_KILLS,
     ),
     Plant(
         "failures-end-nodes",

@@ -26,6 +26,8 @@ RIGHTS_SHARE = 0.06
 """Share of seeds that have the workload `rights`."""
 SHARE_SHARE = 0.08
 """Share of seeds that have the workload `share`."""
+DELAYED_SHARE = 0.05
+"""Share of seeds that have the workload `delayed`."""
 PHASE_SECONDS = 40.0
 SESSION_TIMEOUT_MS = 6_000
 """Session timeout of members of groups."""
@@ -89,6 +91,8 @@ def draw_plan(seed: int, workload: str = "") -> Plan:
         drawn = "rights"
     elif Random(f"{seed}/share").random() < SHARE_SHARE:
         drawn = "share"
+    elif Random(f"{seed}/delayed").random() < DELAYED_SHARE:
+        drawn = "delayed"
     workload = workload or drawn
     conditions = _draw_conditions(chance, workload)
     if Random(f"{seed}/secure").random() < SECURE_SHARE:

@@ -20,6 +20,7 @@ WORKLOADS = {
     "fences": "workloads.fences:Fences",
     "rights": "workloads.rights:Rights",
     "share": "workloads.share:Share",
+    "delayed": "workloads.delayed:Delayed",
 }
 """The module and class of each; the class takes WorkloadOptions."""
 

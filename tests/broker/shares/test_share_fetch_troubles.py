@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 
+from barnabas.broker.apis import share_fetch
 from barnabas.broker.shares.state import SharePartitionKey, ShareStateChange
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -264,3 +265,26 @@ async def test_partitions_take_turns(rig: Rig) -> None:
         seen += [data.partition_index for topic in response.responses for data in topic.partitions]
     assert sorted(set(seen)) == [0, 1, 2], "no partition starves"
     assert len(seen) == 6
+
+
+@on_cluster(**ALONE)
+async def test_a_disk_that_cannot_be_read_is_an_error_of_the_partition(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_id = await rig.create("orders")
+    await begin(rig, topic_id)
+    await rig.produce("orders", batch_of("a", "b"))
+    member = Member(rig, "one", topic_id)
+    assert await member.until_taken(max_records=1, share_acquire_mode=1) == [(0, 0, 1)]
+    rig.cluster.on_failure = lambda name, error: None
+
+    def batches(*arguments: Any) -> Any:
+        """The place of the records was found, and now their batches cannot be read."""
+        rig.universe.disk(rig.name(1)).fail("read")
+        return find(*arguments)
+
+    find = share_fetch._batches
+    monkeypatch.setattr(share_fetch, "_batches", batches)
+    data = only(await member.ask())
+    assert data is not None
+    assert data.error_code == ErrorCode.KAFKA_STORAGE_ERROR
