@@ -93,9 +93,9 @@ if TYPE_CHECKING:
     from barnabas.client.consumer.record import ConsumerRecord, TimestampType
     from barnabas.client.groups.membership import ConsumerGroupMetadata
     from barnabas.client.interceptors import ProducerRecord
-    from barnabas.client.producer.delivery_time import delivery_header
     from barnabas.client.metadata import TopicPartition
     from barnabas.client.offsets import OffsetAndMetadata, OffsetAndTimestamp
+    from barnabas.client.producer.delivery_time import delivery_header
     from barnabas.client.producer.future import FutureRecordMetadata
     from barnabas.client.producer.partitioner import Partitioner, RoundRobinPartitioner
     from barnabas.client.producer.producer import Producer

@@ -17,6 +17,7 @@ from typing import Any
 
 from barnabas.protocol.errors import ErrorCode, error_code
 from barnabas.protocol.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
+from barnabas.protocol.messages.share_fetch import PartitionData as FetchedPartition
 from barnabas.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 
 LOST = "lost"
@@ -66,13 +67,13 @@ def answered(
     for topic in response.responses:
         name = name_of(topic.topic_id)
         for data in topic.partitions:
-            is_fetched = isinstance(response, ShareFetchResponse)
-            ack_code = error_code(data.acknowledge_error_code if is_fetched else data.error_code)
+            fetched = data if isinstance(data, FetchedPartition) else None
+            ack_code = error_code(data.error_code if fetched is None else fetched.acknowledge_error_code)
             errors[name, data.partition_index] = None if ack_code is ErrorCode.NONE else ack_code.name
-            if is_fetched:
+            if fetched is not None:
                 exchange["got"] += [
                     [name, data.partition_index, it.first_offset, it.last_offset, it.delivery_count]
-                    for it in data.acquired_records
+                    for it in fetched.acquired_records
                 ]
     for ack in exchange["acks"]:
         ack[-1] = exchange["error"] or errors.get((ack[0], ack[1]), UNANSWERED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from barnabas.broker.delayed.schedule import Due, Schedule

@@ -1,13 +1,13 @@
 """Checks when and how often delayed records are delivered: the workload `delayed`.
 
-- Every acknowledged record is read in the end, in the partition that its producer chose, or it is `undelivered`. One of
-  unknown outcome may be. A record whose producer was refused is not (`G1a`).
+- Every acknowledged record is read in the end, in the partition that its producer chose, or it is `undelivered`. One
+  of unknown outcome may be. A record whose producer was refused is not (`G1a`).
 - It is delivered once; `delivered-twice` otherwise, unless producers are not idempotent.
-- Nobody reads it before its time: `early`. The time goes by the wall clock of the leader, so in runs with jumping clocks
-  it is legal, and a record with a time by its producer's clock may be early by as much as these two differ.
+- Nobody reads it before its time: `early`. The time goes by the wall clock of the leader, so in runs with jumping
+  clocks it is legal, and a record with a time by its producer's clock may be early by as much as these two differ.
 - Of two records that wait in one partition at the same time, the one whose time comes first has the lower offset:
   `out-of-order`. The leader learns of a record at some time between the request and the acknowledgement, so only pairs
-  count for which that makes no difference.
+  count for which that makes no difference, nor that two leaders have two clocks.
 - What readers get of the logs is consistent: see `checkers.readings`.
 """
 
@@ -58,7 +58,9 @@ class DelayedChecker:
         findings = [*logs.findings, *self._fates(sends, logs, found), *_unknown(sends, logs)]
         seen = _first_seen(readings)
         findings += _early(sends, seen, legal=clocks_jump)
-        findings += _disorder(_waits(sends, found), legal=clocks_jump)
+        # Two leaders write down times by two clocks.
+        margin_ns = SKEW_NS if history.faults else TOLERANCE_NS
+        findings += _disorder(_waits(sends, found), margin_ns, legal=clocks_jump)
         late_ms = sorted(_lateness_ms(sends, seen))
         figures = {
             "sent": sum(send.type == "ok" for send in sends),
@@ -141,14 +143,14 @@ def _waits(sends: Sequence[Attempt], found: dict[tuple[Place, Any], list[int]]) 
     return waits
 
 
-def _disorder(waits: dict[Place, list[_Wait]], *, legal: bool) -> Iterator[Finding]:
-    """Pairs of which the first was surely due first, and the second was surely there by then."""
+def _disorder(waits: dict[Place, list[_Wait]], margin_ns: int, *, legal: bool) -> Iterator[Finding]:
+    """Pairs of which the first was surely due first, by this margin, and the second was surely there by then."""
     for place, of_place in waits.items():
         of_place.sort(key=lambda wait: wait.first_ns)
         for i, first in enumerate(of_place):
             for second in of_place[i + 1 :]:
                 both_waited = max(first.attempt.ended_ns, second.attempt.ended_ns) < first.first_ns
-                if first.last_ns + TOLERANCE_NS < second.first_ns and both_waited and first.offset > second.offset:
+                if first.last_ns + margin_ns < second.first_ns and both_waited and first.offset > second.offset:
                     one, other = first.attempt.asked["value"], second.attempt.asked["value"]
                     text = f"{one} was due before {other}, and is behind it in {place}"
                     evidence = sorted({*first.attempt.evidence, *second.attempt.evidence})

@@ -33,7 +33,7 @@ class Delivery(NamedTuple):
     sent: int
     at: int
     member: str
-    count: int
+    delivery_count: int
     exchange: Exchange
     evidence: Sequence[int]
 
@@ -123,7 +123,7 @@ def events_of(whole: Iterable[Attempt]) -> ShareEvents:
         deliveries.sort(key=lambda each: each.at)
     events.lost.sort()
     for (place, offset), acks in events.acks.items():
-        deliveries = events.deliveries.get((place, offset), ())
+        deliveries = events.deliveries.get((place, offset), [])
         for ack in acks:
             if ack.error is not None or ack.kind == AcknowledgeType.RENEW:
                 # A leader renews locks without asking anybody.

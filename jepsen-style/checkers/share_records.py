@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from barnabas.protocol.acknowledge_type import AcknowledgeType
@@ -92,12 +93,14 @@ class ShareChecker:
 
     def _counts(self, events: ShareEvents, record: Record, deliveries: Sequence[Delivery]) -> Iterator[Finding]:
         for each in deliveries:
-            if each.count > self._limit:
-                text = f"{_named(record)} was delivered for the {each.count}th time; the limit is {self._limit}"
+            if each.delivery_count > self._limit:
+                text = (
+                    f"{_named(record)} was delivered for the {each.delivery_count}th time; the limit is {self._limit}"
+                )
                 yield _finding("count-over-limit", record, each.evidence, text)
             possible = sum(other.sent <= each.at for other in deliveries) + events.hidden(0, each.at)
-            if not 1 <= each.count <= possible:
-                text = f"{_named(record)} was delivered with count {each.count}, after at most {possible} deliveries"
+            if not 1 <= each.delivery_count <= possible:
+                text = f"{_named(record)} was delivered with count {each.delivery_count}, after at most {possible} deliveries"
                 yield _finding("count-too-high", record, each.evidence, text)
 
     # ---- the end
@@ -129,7 +132,7 @@ class ShareChecker:
         if any(ack.kind in FINAL for ack in events.acks.get(record, ())):
             return
         hidden = events.hidden(began_ns)
-        most = max((each.count for each in deliveries), default=0)
+        most = max((each.delivery_count for each in deliveries), default=0)
         is_legal = most + hidden >= self._limit
         if not deliveries:
             line = f"{text}, {_named(record)}, was never delivered, and the group is past it"
@@ -157,16 +160,16 @@ def _after_release(events: ShareEvents, record: Record, confirmed: Sequence[Ack]
         held = [each for each in deliveries if each.member == ack.member and each.at <= ack.sent]
         if ack.kind != AcknowledgeType.RELEASE or not held:
             continue
-        count = held[-1].count
-        for low in (each for each in deliveries if each.sent > ack.at and each.count <= count):
-            text = f"{_named(record)} was released with count {count}, and then delivered with {low.count}"
+        count = held[-1].delivery_count
+        for low in (each for each in deliveries if each.sent > ack.at and each.delivery_count <= count):
+            text = f"{_named(record)} was released with count {count}, and then delivered with {low.delivery_count}"
             is_stale = not events.led_after(record[0], low, ack.at)
             yield _finding("count-went-back", record, [*ack.evidence, *low.evidence], text, legal=is_stale)
 
 
 def _accepted_twice(events: ShareEvents, record: Record, confirmed: Sequence[Ack]) -> Iterator[Finding]:
     final = [ack for ack in confirmed if ack.kind in FINAL]
-    for first, second in zip(final, final[1:], strict=False):
+    for first, second in pairwise(final):
         if second.sent > first.at and not events.may_be_passed(record, second.node, second.at):
             text = f"{second.member} {_said(second)} {_named(record)}, which {first.member} had {_said(first)}"
             yield _finding("accepted-twice", record, [*first.evidence, *second.evidence], text)
@@ -182,10 +185,7 @@ def _unheld(events: ShareEvents, record: Record, confirmed: Sequence[Ack]) -> It
         others = [
             each
             for each in deliveries
-            if each.sent > since
-            and each.at < ack.sent
-            and each.member != ack.member
-            and each.exchange.node == ack.node
+            if each.sent > since and each.at < ack.sent and each.member != ack.member and each.exchange.node == ack.node
         ]
         if own and not others:
             continue
@@ -257,14 +257,14 @@ def _nonsense(whole: Sequence[Attempt]) -> Iterator[Finding]:
 
 
 def _said(ack: Ack) -> str:
-    words = {
+    words: dict[int, str] = {
         AcknowledgeType.GAP: "passed over",
         AcknowledgeType.ACCEPT: "accepted",
         AcknowledgeType.RELEASE: "released",
         AcknowledgeType.REJECT: "rejected",
         AcknowledgeType.RENEW: "renewed",
     }
-    return words.get(AcknowledgeType(ack.kind), "acknowledged")
+    return words.get(ack.kind, "acknowledged")
 
 
 def _named(record: Record) -> str:

@@ -47,7 +47,7 @@ class NotedShareConsumer(ShareConsumer):
 
     @property
     def member_id(self) -> str:
-        """"" before the first subscription."""
+        """ "" before the first subscription."""
         return "" if self._membership is None else self._membership.participant.member.member_id
 
 

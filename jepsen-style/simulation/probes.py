@@ -69,7 +69,9 @@ class Observer(Protocol):
 
     def user_identified(self, user: str, identity: ScramIdentity | None) -> None: ...
 
-    def records_acquired(self, fetch: _ShareFetch, key: TopicPartition, wanted: Wanted, data: PartitionData) -> None: ...
+    def records_acquired(
+        self, fetch: _ShareFetch, key: TopicPartition, wanted: Wanted, data: PartitionData
+    ) -> None: ...
 
     def renewal_asked(self, key: SharePartitionKey, ranges: Sequence[tuple[int, int]]) -> None: ...
 
@@ -128,9 +130,8 @@ def observed(observer: Observer) -> Iterator[None]:
         if data is not None:
             observer.records_acquired(fetch, key, wanted, data)
 
-    def acknowledges(
-        _shares: object, _result: object, led: LedSharePartition, _member: str, said: Sequence[Acknowledgement], *_: object
-    ) -> None:
+    def acknowledges(_shares: object, _result: object, led: LedSharePartition, *arguments: Any) -> None:
+        said: Sequence[Acknowledgement] = arguments[1]
         observer.renewal_asked(led.key, [each[:2] for each in said if AcknowledgeType.RENEW in each.types])
 
     original_write = ShareStateClient.__dict__["write"]

@@ -1,7 +1,7 @@
 """Producers send records that are to be delivered later, at once, or at a time; readers read what is delivered.
 
-`send` `{"value": n, "place": [topic, partition], "delay_ms": d, "by": "after" | "at" | "none"}`. It is completed when the
-leader has the record, which may be long before it is delivered.
+`send` `{"value": n, "place": [topic, partition], "delay_ms": d, "by": "after" | "at" | "none"}`. It is completed when
+the leader has the record, which may be long before it is delivered.
 `read` `{"final": bool}`: a piece of the logs, see `workloads/log_reader.py`.
 `crash`: the client is gone.
 """

@@ -102,7 +102,11 @@ class Share:
 
     def client_settings(self, base: ClientSettings, process: int) -> ClientSettings:
         return replace(
-            base, group_id=None, transactional_id=None, idempotence=self._options.idempotence, isolation="read_uncommitted"
+            base,
+            group_id=None,
+            transactional_id=None,
+            idempotence=self._options.idempotence,
+            isolation="read_uncommitted",
         )
 
     async def set_up(self, client: WorkClient) -> None:
@@ -235,9 +239,7 @@ class Share:
         value = _noted(sharing, member, polled, all_of_them=error.fatal)
         return Completion("fail", value, (error.name, error.text), ends_process=error.fatal)
 
-    def _decide(
-        self, process: int, sharing: Sharing, chance: Chance, record: tuple[Place, int, str]
-    ) -> None:
+    def _decide(self, process: int, sharing: Sharing, chance: Chance, record: tuple[Place, int, str]) -> None:
         place, offset, text = record
         decision = "accept" if self._finale.begun else drawn(chance, _DECISIONS)
         if text.startswith("poison") and not self._finale.begun:
@@ -265,9 +267,9 @@ class Share:
             self._late.pop(process, None)
         elif invocation.f == "consume" and completion.value["member"]:
             self._members[process] = completion.value["member"]
-        if invocation.f == "starts" and invocation.value["final"] and completion.type == "ok":
-            if completion.value["drained"] or invocation.value["late"]:
-                self._finale.has_finished(0)
+        is_last_look = invocation.f == "starts" and invocation.value["final"] and completion.type == "ok"
+        if is_last_look and (completion.value["drained"] or invocation.value["late"]):
+            self._finale.has_finished(0)
 
     def begin_final(self) -> None:
         self._finale.begin()

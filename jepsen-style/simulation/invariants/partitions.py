@@ -359,7 +359,7 @@ class PartitionPromises:
         below = [entry for entry in entries if entry[1] < replica.verified]
         ghost = partition.ghost.epochs_below(replica.verified)
         if key.topic == SHARE_TOPIC:
-            # Records before the oldest snapshot that is needed are deleted, maybe just before the start is written down.
+            # Records before the oldest snapshot that is needed are deleted, maybe before the start is written down.
             start = max([replica.log.log_start_offset, *(offset for _, offset in entries[:1])])
             below, ghost = epochs_from(below, start), epochs_from(ghost, start)
             ghost = [entry for entry in ghost if entry[1] < replica.verified]

@@ -112,7 +112,9 @@ class SharePromises:
         )
         self._findings.check(
             change.state_epoch >= asked.state_epoch,
-            lambda: f"{_named(key)}: a write of state epoch {change.state_epoch} was confirmed after {asked.state_epoch}",
+            lambda: (
+                f"{_named(key)}: a write of state epoch {change.state_epoch} was confirmed after {asked.state_epoch}"
+            ),
         )
         if change.state_epoch < ghost.state_epoch:
             return
@@ -121,7 +123,9 @@ class SharePromises:
         if change.leader_epoch == ghost.start_by:
             self._findings.check(
                 change.start_offset >= ghost.start_offset,
-                lambda: f"{_named(key)}: its leader stored start offset {change.start_offset} after {ghost.start_offset}",
+                lambda: (
+                    f"{_named(key)}: its leader stored start offset {change.start_offset} after {ghost.start_offset}"
+                ),
             )
         ghost.start_by = max(ghost.start_by, change.leader_epoch)
         ghost.move_start(change.start_offset)
@@ -149,7 +153,7 @@ class SharePromises:
             state.start_offset >= ghost.start_offset,
             lambda: f"{_named(key)}: start offset {state.start_offset} was read; {ghost.start_offset} was stored",
         )
-        stored = {offset: cell for offset, cell in _cells(state.batches)}
+        stored = dict(_cells(state.batches))
         for offset, cell in ghost.cells.items():
             if offset >= state.start_offset and stored.get(offset, _Cell(-1, -1)) < cell:
                 self._findings.report(
@@ -256,7 +260,6 @@ def _differences(led: LedSharePartition, state: ShareState) -> Iterator[str]:
             if core.start_offset <= offset < core.end_offset:
                 yield f"offset {offset} is stored as {cell}, and its leader does not have it"
             continue
-
 
     cells = dict(_cells(state.batches))
     for offset, here in live.items():
