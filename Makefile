@@ -22,6 +22,7 @@
 #   make mutants MINUTES=20      mutation tests of the cores; SEED=1 ROOMS="storage kraft/raft"
 #   make attack                  cost of hostile clients
 #   make scale PARTITIONS=30000  memory, failover, stop and start of a cluster with many partitions
+#   make bench-delayed           a million delayed records: memory, lateness, rate
 
 DATA ?= .cluster
 BASE_PORT ?=
@@ -43,10 +44,10 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: settings map package-test upgrade-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat compat-nightly kafka-tests lock docker-test simulate suite attack scale mutants help features diagrams bench compiled
+.PHONY: settings map package-test upgrade-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat compat-nightly kafka-tests lock docker-test simulate suite attack scale mutants help features diagrams bench bench-delayed compiled
 
 help:
-	@sed -n '3,27s/^# \{0,1\}//p' Makefile
+	@sed -n '3,28s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
@@ -189,6 +190,9 @@ bench: .venv/installed-compat
 scale: .venv/installed-dev
 	@$(BIN)/python bench/scale.py $(if $(BASE_PORT),--base-port $(BASE_PORT)) \
 		$(if $(PARTITIONS),--partitions $(PARTITIONS)) $(ARGS)
+
+bench-delayed: .venv/installed-dev
+	@$(BIN)/python bench/delayed.py $(if $(BASE_PORT),--base-port $(BASE_PORT)) $(ARGS)
 
 attack: .venv/installed-dev
 	@$(BIN)/python jepsen-style attack $(if $(BASE_PORT),--base-port $(BASE_PORT)) $(ARGS)

@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     from barnabas.client.shares.acknowledgements import Acknowledged
     from barnabas.client.shares.record import ShareRecord
     from barnabas.client.shares.share_consumer import ShareConsumer
+    from barnabas.dev.embedded import embedded
     from barnabas.protocol.acknowledge_type import AcknowledgeType
 
     __version__: str
@@ -130,6 +131,7 @@ _NAMES = {
     "barnabas.client.shares.acknowledgements": ("Acknowledged",),
     "barnabas.client.shares.record": ("ShareRecord",),
     "barnabas.client.shares.share_consumer": ("ShareConsumer",),
+    "barnabas.dev.embedded": ("embedded",),
     "barnabas.protocol.acknowledge_type": ("AcknowledgeType",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
@@ -231,6 +233,7 @@ __all__ = [
     "UserScramCredentialDeletion",
     "UserScramCredentialUpsertion",
     "delivery_header",
+    "embedded",
     "errors",
     "sync",
 ]

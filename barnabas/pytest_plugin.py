@@ -1,4 +1,5 @@
-"""The pytest plug-in of Barnabas: `barnabas_cluster`, a real cluster as a fixture, and `barnabas_simulated_cluster`.
+"""The pytest plug-in of Barnabas: `barnabas_cluster`, a real cluster as a fixture, `barnabas_broker`, one broker in the
+test process (`barnabas.dev.fixtures`), and `barnabas_simulated_cluster`.
 
     def test_mine(barnabas_cluster):
         barnabas_cluster.create_topic("flights", partitions=3)
@@ -30,6 +31,8 @@ import pytest
 
 if TYPE_CHECKING:
     from barnabas.testing.simulated import SimulatedClusterForTests
+
+pytest_plugins = ["barnabas.dev.fixtures"]
 
 SIMULATED = "barnabas_simulated_cluster"
 STOP_SECONDS = 60.0
@@ -247,6 +250,9 @@ def barnabas_simulated_cluster(request: pytest.FixtureRequest) -> SimulatedClust
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "barnabas_topic(partitions=1): settings of the fixture barnabas_topic"
+    )
     config.addinivalue_line(
         "markers", f"barnabas_simulated(seed=1, settings=None, longest_seconds=600): settings of {SIMULATED}"
     )

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from barnabas.broker.internal_topics import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
 from barnabas.kraft.metadata.image import BrokerImage, MetadataImage, PartitionImage
+from barnabas.runtime.request import Request
 
 INTERNAL_TOPICS = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC, SHARE_TOPIC})
 
@@ -26,6 +27,13 @@ class Node:
     rack: str | None
 
 
+AsSeen = Callable[[Node, Request], Node]
+
+
+def _as_advertised(node: Node, _: Request) -> Node:
+    return node
+
+
 class MetadataCache:
     """The image with derived views, each computed once per image and listener."""
 
@@ -33,6 +41,8 @@ class MetadataCache:
         self.image = image
         self.cluster_id = cluster_id
         self._nodes: dict[str, dict[int, Node]] = {}
+        self.as_seen: AsSeen = _as_advertised
+        """Returns a broker as the client of a request is to dial it."""
         self._listed_until_ms: dict[int, int] = {}
         """Brokers that were fenced on evidence, and when their sessions would have ended."""
 
@@ -47,6 +57,7 @@ class MetadataCache:
         """A copy for a request in steps, all of which have to see the same state of the cluster."""
         now = MetadataCache(self.image, self.cluster_id)
         now._nodes = self._nodes
+        now.as_seen = self.as_seen
         now._listed_until_ms = dict(self._listed_until_ms)
         return now
 

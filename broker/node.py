@@ -73,6 +73,7 @@ from barnabas.broker.replication.log_dir_moves import LogDirMoves, MovePorts
 from barnabas.broker.replication.partition import Partition, PartitionHost
 from barnabas.broker.replication.partitions import Partitions, ReplicationSettings
 from barnabas.broker.replication.throttles import ReplicationThrottles
+from barnabas.broker.seen_addresses import SeenAddresses
 from barnabas.broker.setting_checks import coordinator_topic_differences, warn_of_other_defaults
 from barnabas.broker.shares.dead_letters import DeadLetterPorts, DeadLetterTopics
 from barnabas.broker.shares.led_partitions import LedPorts
@@ -436,6 +437,9 @@ class BrokerNode:
         )
         self._dispatcher.decisions = self.decisions
         self._server = Server(world, self._dispatcher, self._limits, self.worker)
+        if seen := frozenset(self._static.advertised_as_seen):
+            addresses = SeenAddresses(self._static.node_id, seen, self._server.local_address)
+            self.metadata.as_seen = addresses.of
         self._server.on_long_turn = self._dispatcher.overran
         self._server.connection_quotas.ip_limit = self.quotas.ip_limit
         if self.controller is not None:
@@ -634,6 +638,7 @@ class BrokerNode:
             coordinators=self.coordination.all,
             may_be_fenced=self.lifecycle.may_be_fenced,
             cleaner=cleaner,
+            make_room=self.deliveries.make_room,
         )
         return PeriodicWork(self.settings, ports)
 

@@ -51,6 +51,8 @@ class PeriodicPorts:
     coordinators: Sequence[Coordinator[Any]]
     may_be_fenced: Callable[[], bool]
     cleaner: LogCleaner
+    make_room: Callable[[], None]
+    """Called before retention."""
 
 
 class PeriodicWork:
@@ -92,6 +94,7 @@ class PeriodicWork:
         await self._ports.store.checkpoint(LOG_START_OFFSET_CHECKPOINT)
 
     async def _apply_retention(self) -> None:
+        self._ports.make_room()
         self._ports.partitions.apply_retention()
         self._ports.store.apply_retention_to_futures()
 

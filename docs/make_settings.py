@@ -22,6 +22,7 @@ from barnabas.settings.controller import ControllerSettings
 from barnabas.settings.definitions import KeyDefinition, Scope, definitions
 from barnabas.settings.group import GROUP_KEYS
 from barnabas.settings.node import (
+    ADVERTISED_AS_SEEN,
     HTTP_LISTENER,
     HTTP_TOKEN_FILE,
     LEAST_MEMORY_BYTES,
@@ -68,6 +69,9 @@ while it runs, and this broker only the value of its file.
 
 | key | default | allowed | effect |
 | --- | --- | --- | --- |
+| `{ADVERTISED_AS_SEEN}` | none | names of listeners | Clients of these listeners get, as the address of this \
+broker, the one that they connected to: for containers and other hosts, without `advertised.listeners`. \
+An address that is mapped on the way (a published port with another number, a tunnel) is unknown to the broker. |
 | `{HTTP_LISTENER}` | not served | host:port | Address of health, metrics and decisions over HTTP. |
 | `{HTTP_TOKEN_FILE}` | none | {ALLOWED} | Clients of these pages need this token, \
 except for `/healthz` and the status of `/readyz` ([metrics.md](metrics.md#protection)). Read when the node starts. |
@@ -86,7 +90,7 @@ Kafka passes these keys to the class of `authorizer.class.name`.
 | `{ALLOW_EVERYONE}` | false | true or false | \
 Everybody may do everything with a resource that has no access control list. |
 
-The topic config `barnabas.validate.records` is below.
+The configs `barnabas.…` of topics and groups, and `errors.deadletterqueue.…` (KIP-1191, later than 4.3), are below.
 """
 
 

@@ -47,6 +47,11 @@ class SocketConnection:
         self.peer_host = str(address[0]).removeprefix("::ffff:")
         self.peer_port = int(address[1])
 
+    @property
+    def local_address(self) -> tuple[str, int]:
+        host, port, *_ = self._socket.getsockname()
+        return str(host).removeprefix("::ffff:"), int(port)
+
     async def receive_into(self, buffer: memoryview) -> int:
         assert len(buffer) > 0
         self._eager += 1

@@ -151,13 +151,15 @@ def run_program(program: Program, log_file: str | None = None) -> int:
     """Run a node until SIGTERM or SIGINT; returns the exit code. Logs to `log_file`, rotated, or to stderr."""
     started_at = time.monotonic()
     start_logging(log_file)
-    name_process(program.name)
-    allow_many_files()
-    sys.setswitchinterval(SWITCH_SECONDS)
+    prepare_process(program.name)
     for warning in program.warnings:
         log.warning("%s", warning)
+
+    def served(_: object) -> None:
+        log.info("%s is up after %d ms", program.name, (time.monotonic() - started_at) * 1000)
+
     try:
-        trio.run(_run_until_signal, program, started_at, instruments=[Watchdog()])
+        trio.run(run_until_signal, program.run, served, instruments=[Watchdog()])
     except (SettingsError, CannotRun, OSError) as error:
         # If the machine refuses something (a port, a directory), a traceback would not help.
         log.error("%s cannot run: %s", program.name, error, exc_info=log.isEnabledFor(logging.DEBUG))
@@ -173,16 +175,24 @@ def run_program(program: Program, log_file: str | None = None) -> int:
     return EXIT_WELL
 
 
-async def _run_until_signal(program: Program, started_at: float) -> None:
+def prepare_process(name: str) -> None:
+    """Make this process fit for a node; `name` is shown by `ps`."""
+    name_process(name)
+    allow_many_files()
+    sys.setswitchinterval(SWITCH_SECONDS)
+
+
+async def run_until_signal(run: Run, served: Callable[[Any], None]) -> None:
+    """Run a node until SIGTERM or SIGINT. `served` is called with the value that the node starts with."""
     stop, serving = trio.Event(), trio.Event()
     async with trio.open_nursery() as nursery:
         # Before the node starts: an earlier signal would end the process silently.
         await nursery.start(_listen_for_signals, stop, serving, nursery.cancel_scope)
         async with trio.open_nursery() as node:
-            await node.start(program.run, stop)
+            value = await node.start(run, stop)
             serving.set()
             settle_memory()
-            log.info("%s is up after %d ms", program.name, (time.monotonic() - started_at) * 1000)
+            served(value)
         nursery.cancel_scope.cancel()
 
 

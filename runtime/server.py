@@ -98,6 +98,11 @@ class Server:
         """The number of open connections."""
         return len(self._connections)
 
+    def local_address(self, connection_id: int) -> tuple[str, int] | None:
+        """Host and port of this end of a connection; None if it is closed."""
+        serving = self._connections.get(connection_id)
+        return None if serving is None else serving.local_address
+
     async def serve(self, listener: Listener, listener_name: str, security: ListenerSecurity | None = None) -> None:
         """Serve `listener` until cancelled, or until `stop`; then it returns when its last connection has ended."""
         self._listeners.append(listener)

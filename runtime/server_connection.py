@@ -95,6 +95,11 @@ class ServerConnection:
         self.share = Share(service.turns.client(ANONYMOUS, connection.peer_host))
 
     @property
+    def local_address(self) -> tuple[str, int]:
+        """Host and port of this end."""
+        return self._connection.local_address
+
+    @property
     def request_bytes(self) -> int:
         """Memory of requests that are not answered, and of the one that is still arriving."""
         return self._responses.request_bytes + self._reader.held_bytes + self._unbegun_bytes

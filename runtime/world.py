@@ -102,6 +102,11 @@ class Connection(Protocol):
     @property
     def peer_port(self) -> int: ...
 
+    @property
+    def local_address(self) -> tuple[str, int]:
+        """Host and port of this end."""
+        ...
+
     async def receive_into(self, buffer: memoryview) -> int:
         """Wait for bytes; returns how many were put into `buffer` (at least 1). The end raises `ConnectionLost`."""
 

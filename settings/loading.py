@@ -6,7 +6,7 @@ between keys.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from barnabas.settings.listeners import (
     refuse_shared_ports,
 )
 from barnabas.settings.node import (
+    ADVERTISED_AS_SEEN,
     BROKER_SCOPE,
     CLUSTER_SCOPE,
     HTTP_LISTENER,
@@ -42,7 +43,7 @@ Node = TypeVar("Node", bound=NodeSettings)
 BOTH_ROLES = ("broker", "controller")
 """`process.roles` of a combined node, in either order."""
 
-_OWN_KEYS = frozenset({HTTP_LISTENER, HTTP_TOKEN_FILE, MEMORY_LIMIT, QUOTA_SCOPE})
+_OWN_KEYS = frozenset({ADVERTISED_AS_SEEN, HTTP_LISTENER, HTTP_TOKEN_FILE, MEMORY_LIMIT, QUOTA_SCOPE})
 
 OVERRIDE = "--set"
 """The source of an override in errors."""
@@ -169,7 +170,16 @@ def _fields(model: type[NodeSettings], keys: _Keys, role: str, combined: bool) -
         fields["memory_limit_bytes"] = _memory_limit(keys.raw[MEMORY_LIMIT].strip())
     if keys.raw.get(QUOTA_SCOPE, "").strip():
         fields["quota_scope"] = _quota_scope(keys.raw[QUOTA_SCOPE].strip())
+    fields["advertised_as_seen"] = _seen_listeners(keys.raw.get(ADVERTISED_AS_SEEN, ""), names)
     return fields
+
+
+def _seen_listeners(text: str, names: Collection[str]) -> list[str]:
+    listed = [each.strip() for each in text.split(",") if each.strip()]
+    for name in listed:
+        if name not in names:
+            raise SettingsError("not the name of a listener", ADVERTISED_AS_SEEN, name, ", ".join(names))
+    return listed
 
 
 def _quota_scope(text: str) -> str:

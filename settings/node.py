@@ -41,6 +41,11 @@ QUOTA_SCOPE = "barnabas.quota.scope"
 BROKER_SCOPE, CLUSTER_SCOPE = "broker", "cluster"
 
 
+ADVERTISED_AS_SEEN = "barnabas.advertised.as.seen"
+"""A key that Kafka does not have: names of listeners whose clients get, as the address of this broker, the one that
+they connected to."""
+
+
 class NodeSettings(BaseModel):
     """A node's settings; frozen. Times are milliseconds and sizes bytes unless the name says otherwise."""
 
@@ -81,6 +86,8 @@ class NodeSettings(BaseModel):
     memory_limit_bytes: int | None = None
     """The memory that clients may make the node use; None: a quarter of the machine's, at most 1 GiB. Its key is
     `MEMORY_LIMIT`."""
+    advertised_as_seen: list[str] = []
+    """Names of listeners. Its key is `ADVERTISED_AS_SEEN`; only brokers act on it."""
     quota_scope: str = BROKER_SCOPE
     """`BROKER_SCOPE` or `CLUSTER_SCOPE`. Its key is `QUOTA_SCOPE`; only brokers act on it."""
     request_timeout_ms: int = 30000

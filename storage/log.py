@@ -526,6 +526,13 @@ class PartitionLog:
             self._tracker.states.replicated_to(offset)
         return True
 
+    def deletable_to(self, now_ms: int) -> int:
+        """The offset up to which retention would delete, if no record were pending."""
+        count = Retention(self.segments, self.high_watermark, self.log_end_offset).apply(
+            self.config, self.log_start_offset, now_ms
+        )
+        return self.log_end_offset if count == len(self.segments) else self.segments[count].base_offset
+
     def delete_old_segments(self, now_ms: int) -> int:
         """Delete the segments that retention does not keep; returns their number.
 

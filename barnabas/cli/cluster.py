@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from barnabas.cli import draining, inspection, membership, replica_move
+from barnabas.cli.balance import balance
 from barnabas.cli.local_users import publish_users
 from barnabas.cli.option_group import grouped
 from barnabas.cli.options import DEFAULT_DATA, Data, LocalOptions, overrides_from, program
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from barnabas.cluster.status import ClusterStatus
 
 app = typer.Typer(help="Run six nodes on this machine; describe any cluster.", rich_markup_mode=None)
+app.command("balance")(balance)
 
 NodeName = Annotated[
     str, typer.Argument(metavar="NODE", help="broker-1 to broker-3, controller-101 to controller-103.")

@@ -34,7 +34,7 @@ def run(words: Sequence[str]) -> int:
     from barnabas.cluster.errors import ClusterError
 
     try:
-        code = command().main(list(words) or ["--help"], prog_name="barnabas", standalone_mode=False)
+        code = command(words).main(list(words) or ["--help"], prog_name="barnabas", standalone_mode=False)
     except ClusterError as error:
         return _fail(str(error), exit_code(error))
     except KeyboardInterrupt:

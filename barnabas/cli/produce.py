@@ -48,10 +48,10 @@ class Input:
     ] = None
     deliver_at: Annotated[
         str | None,
-        typer.Option("--deliver-at", metavar="TIME", help="Deliver all records then, e.g. 2026-08-01T12:00:00 (UTC)."),
+        typer.Option("--deliver-at", metavar="TIME", help="Deliver them then, e.g. 2026-08-01T12:00 (UTC)."),
     ] = None
     deliver_after: Annotated[
-        str | None, typer.Option("--deliver-after", metavar="DURATION", help="Deliver all records later, e.g. 5s, 1h30m.")
+        str | None, typer.Option("--deliver-after", metavar="DURATION", help="Deliver them later, e.g. 5s or 2h.")
     ] = None
     empty_is_null: Annotated[bool, typer.Option("--null", "-Z", help="Send empty keys and values as null.")] = False
     key_serializer: Annotated[str, typer.Option("--key-serializer", metavar="KIND", help=", ".join(KINDS))] = "bytes"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from barnabas.cli.node_config import Config, load
 from barnabas.cli.options import pairs_from
+from barnabas.cli.storage_backup import backup, restore
 from barnabas.cluster.errors import ClusterError, WrongArgument
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from barnabas.settings.node import NodeSettings
 
 app = typer.Typer(help="Format log directories before a node's first start.", rich_markup_mode=None)
-
-Config = Annotated[Path, typer.Option("--config", "-c", help="The node's .properties file.")]
+app.command("backup")(backup)
+app.command("restore")(restore)
 
 
 @app.command("format")
@@ -181,27 +182,6 @@ def feature_dependencies(
         needed = FEATURE_DEPENDENCIES.get((name, level), {})
         dependencies = ", ".join(f"{other}={least}" for other, least in needed.items())
         typer.echo(f"{name}={level} needs {dependencies or 'nothing'}")
-
-
-def load(config: Path) -> NodeSettings:
-    """Reads the settings of a node, by process.roles; of a combined one those of the controller. Raises
-    `WrongArgument`."""
-    from barnabas.runtime.process import ArgumentError, read_config
-    from barnabas.settings.broker import load_broker_settings
-    from barnabas.settings.combined import is_combined, load_combined_settings, roles_in
-    from barnabas.settings.controller import load_controller_settings
-    from barnabas.settings.errors import SettingsError
-
-    try:
-        text = read_config(str(config))
-        roles = roles_in(text, str(config))
-        if is_combined(roles):
-            return load_combined_settings(text, str(config))[0].controller
-        if roles == ["controller"]:
-            return load_controller_settings(text, str(config))[0]
-        return load_broker_settings(text, str(config))[0]
-    except (ArgumentError, SettingsError) as error:
-        raise WrongArgument(str(error)) from None
 
 
 def _first_voters(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from barnabas.cli.storage import Config, load
+from barnabas.cli.node_config import Config, load
 from barnabas.cluster.errors import ClusterError, WrongArgument
 
 if TYPE_CHECKING:

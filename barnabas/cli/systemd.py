@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from barnabas.cli import storage
+from barnabas.cli import node_config
 from barnabas.cluster.errors import WrongArgument
 
 STOP_SECONDS = 40
@@ -64,7 +64,7 @@ def systemd(
     """Print a systemd unit that runs a node."""
     from barnabas.settings.controller import ControllerSettings
 
-    settings = storage.load(config)
+    settings = node_config.load(config)
     role = "controller" if isinstance(settings, ControllerSettings) else "broker"
     if settings.is_combined:
         role = "node"

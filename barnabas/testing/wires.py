@@ -102,6 +102,10 @@ class SeverableConnection:
     def peer_port(self) -> int:
         return self._connection.peer_port
 
+    @property
+    def local_address(self) -> tuple[str, int]:
+        return self._connection.local_address
+
     async def receive_into(self, buffer: memoryview) -> int:
         try:
             count = await self._connection.receive_into(buffer)

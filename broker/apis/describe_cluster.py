@@ -56,6 +56,7 @@ def describe_cluster(ports: ClusterPorts, call: Call) -> None:
         node = node_of(image, listener_name)
         if node is None or (image.fenced and not request.include_fenced_brokers):
             continue
+        node = ports.metadata.as_seen(node, call.request)
         response.brokers.append(
             DescribeClusterBroker(
                 broker_id=broker_id, host=node.host, port=node.port, rack=node.rack, is_fenced=image.fenced

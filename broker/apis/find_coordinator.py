@@ -78,6 +78,7 @@ def _answer(ports: FindCoordinatorPorts, call: Call, key: str) -> Coordinator:
         if key_type == SHARE:
             _check_share_key(key)
         node = _coordinator(ports, call.request.listener_name, key_type, key)
+        node = ports.metadata.as_seen(node, call.request)
     except KafkaError as error:
         refused = Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code)
         if call.version < BATCHED_FROM_VERSION or error.code not in _WITHOUT_WORDS:

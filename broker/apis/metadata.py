@@ -85,7 +85,8 @@ def metadata(ports: MetadataPorts, call: Call) -> Steps:
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
-            for node in cache.listed_nodes(listener_name, ports.monotonic.now_ms()).values()
+            for listed in cache.listed_nodes(listener_name, ports.monotonic.now_ms()).values()
+            for node in (cache.as_seen(listed, call.request),)
         ],
         cluster_id=cache.cluster_id,
         controller_id=_controller_for_clients(ports.node_id, nodes),

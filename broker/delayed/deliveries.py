@@ -14,6 +14,7 @@ from functools import partial
 
 import trio
 
+from barnabas.broker.delayed.carrying import LEAST_GAIN, Carrying, batches_at, to_carry
 from barnabas.broker.delayed.delivery import (
     READ_BYTES,
     READ_IN_A_DELIVERY_BYTES,
@@ -54,6 +55,8 @@ RETRY_MS = 200
 RELOAD_MS = 5_000
 """Time until the next attempt if the log could not be read."""
 FOUND_IN_A_STEP = 1_000
+CARRIED_AT_ONCE = 100
+"""Places of the log that are read at a time, to be carried forward."""
 
 _ADMITTED = Warrant(is_admitted=True)
 
@@ -77,6 +80,9 @@ class LedDeliveries:
         self.opened = OpenedBatches()
         self.most = MOST_AT_ONCE
         self.is_delivering = False
+        self.lock = trio.Lock()
+        """Held while some records are neither in the schedule nor delivered."""
+        self.carrying: Carrying | None = None
         self.timer: TimerEntry | None = None
 
     @property
@@ -191,7 +197,7 @@ class DelayedDeliveries:
 
     async def _replayed(self, led: LedDeliveries, end_offset: int) -> Replay | None:
         """None if the epoch ended meanwhile. Raises KafkaError, OSError."""
-        replay = Replay(end_offset)
+        replay = Replay()
         partition_log = led.partition.log
         upper_offset = end_offset
         for base_offset in [segment.base_offset for segment in reversed(partition_log.segments)]:
@@ -255,10 +261,11 @@ class DelayedDeliveries:
                 wake_ms = schedule.wake_ms()
                 if wake_ms is None or wake_ms > clock.now_ms():
                     break
-                taken = schedule.take(clock.now_ms(), led.most)
-                if taken and not await self._deliver(led, taken):
-                    wait_ms = RETRY_MS
-                    break
+                async with led.lock:
+                    taken = schedule.take(clock.now_ms(), led.most)
+                    if taken and not await self._deliver(led, taken):
+                        wait_ms = RETRY_MS
+                        break
                 await trio.lowlevel.checkpoint()
         except Exception:
             log.exception("%s: delivery failed, its log is read again", led.partition.name)
@@ -317,8 +324,59 @@ class DelayedDeliveries:
         led.most = min(MOST_AT_ONCE, led.most * 2)
         led.pending.delivered(delivery.delivered)
         led.pending.delivered(delivery.vanished)
+        if led.carrying is not None:
+            led.carrying.delivered(delivery.delivered)
+            led.carrying.delivered(delivery.vanished)
         self._moved(led)
         self.events.delivered(world.wall_clock.now_ms(), [due.time_ms for due in delivery.delivered])
+
+
+    # -- retention
+
+    def make_room(self) -> None:
+        """To be called before retention: carries pending batches out of the segments that it wants to delete."""
+        now_ms = self._ports.world.wall_clock.now_ms()
+        for led in self:
+            up_to = led.partition.log.deletable_to(now_ms)
+            floor = led.partition.log.pending_from
+            if floor is not None and floor < up_to and led.carrying is None and led.is_loaded:
+                led.carrying = Carrying(up_to)
+                self._ports.background.spawn(self._carry, led, led.carrying)
+
+    async def _carry(self, led: LedDeliveries, carrying: Carrying) -> None:
+        try:
+            await self._carry_all(led, carrying)
+        except (KafkaError, OSError) as error:
+            log.warning("%s: pending records are not carried forward: %s", led.partition.name, error)
+        finally:
+            led.carrying = None
+
+    async def _carry_all(self, led: LedDeliveries, carrying: Carrying) -> None:
+        """Raises KafkaError, OSError."""
+        world, pending, partition = self._ports.world, led.pending, led.partition
+        pending.forget_carried(partition.log.log_start_offset)
+        async with led.lock:
+            records = pending.schedule.snapshot()
+        wanted = await world.run_blocking(partial(to_carry, records, pending.carried, carrying.up_to))
+        places = list(wanted)
+        count = sum(map(len, wanted.values()))
+        if not places or count * LEAST_GAIN > carrying.up_to - places[0]:
+            return
+        carrying.begin(arrival for arrivals in wanted.values() for arrival in arrivals)
+        while places and self._is_current(led):
+            # At most so many places in a slice; the bytes are bounded by `_slices`.
+            slices = _slices(partition.log, places[:CARRIED_AT_ONCE])
+            upper_offset = slices[-1].upper_offset if slices else places[0] + 1
+            read = [place for place in places[:CARRIED_AT_ONCE] if place < upper_offset]
+            batches = await world.run_blocking(partial(batches_at, map(_bytes_of, slices), read))
+            for buffer, copy, alive in carrying.copies(batches, pending, world.wall_clock.now_ms()):
+                if not self._is_current(led):
+                    return
+                result = partition.append(buffer, [(0, read_header(buffer))], ACKS_ALL, _ADMITTED)
+                pending.carry(result.first_offset, copy.arrival_offset, len(copy.times), alive)
+                await trio.lowlevel.checkpoint()
+            places = places[len(read) :]
+            self._moved(led)
 
 
 def _bytes_of(part: LogSlice) -> bytes:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
 from barnabas.broker.delayed.schedule import Due, Schedule
 
-_CHUNK_BITS: Final = 10
+_CHUNK_BITS: Final = 4
 """Pending records are counted by chunks of so many bits of offsets."""
 
 
@@ -48,37 +48,41 @@ class PendingRecords:
             self._chunks.append(chunk)
 
     def carried_to(self, place: int, arrival_offset: int, count: int) -> None:
-        """The batch that arrived at `arrival_offset`, of so many offsets, is at `place` now. Its records are counted
-        at the new place from the next call of `found` or `recount` on."""
-        start = bisect_right(self._carried, (arrival_offset,))
+        """The batch that arrived at `arrival_offset`, of so many offsets, is at `place` now."""
+        start = bisect_left(self._carried, (arrival_offset,))
         if start < len(self._carried) and self._carried[start][0] == arrival_offset:
             del self._carried[start]
         insort(self._carried, (arrival_offset, count, place))
 
-    def recount(self, before: int, after: int, count: int) -> None:
-        """So many records that are not delivered were carried from one place to another."""
-        self._uncount(before, count)
-        for _ in range(count):
-            self._count(after)
+    def carry(self, place: int, arrival_offset: int, count: int, alive: Sequence[int]) -> None:
+        """`carried_to`, and the records with the arrival offsets `alive` are pending there."""
+        for arrival in alive:
+            self._uncount(self.place_of(arrival))
+        self.carried_to(place, arrival_offset, count)
+        for arrival in alive:
+            self._count(self.place_of(arrival))
+
+    def forget_carried(self, log_start_offset: int) -> None:
+        """Batches that were carried to places before the start of the log are gone."""
+        self._carried = [each for each in self._carried if each[2] >= log_start_offset]
+
+    @property
+    def carried(self) -> list[tuple[int, int, int]]:
+        """A copy of (first arrival offset, number of offsets, place), in order."""
+        return self._carried[:]
 
     def place_of(self, arrival: int) -> int:
         """An offset of the log in the batch that holds the record."""
-        if self._carried:
-            place = bisect_right(self._carried, arrival, key=_first) - 1
-            if place >= 0:
-                first, count, moved_to = self._carried[place]
-                if arrival < first + count:
-                    return moved_to
-        return arrival
+        return place_of(arrival, self._carried)
 
     def delivered(self, taken: Sequence[Due]) -> None:
         """These were taken from the schedule and are delivered, or do not exist any more."""
         for _, arrival in taken:
-            self._uncount(self.place_of(arrival), 1)
+            self._uncount(self.place_of(arrival))
 
-    def _uncount(self, place: int, count: int) -> None:
+    def _uncount(self, place: int) -> None:
         chunk = place >> _CHUNK_BITS
-        left = self._counts[chunk] - count
+        left = self._counts[chunk] - 1
         if left:
             self._counts[chunk] = left
         else:
@@ -90,6 +94,16 @@ class PendingRecords:
         while chunks and chunks[0] not in self._counts:
             chunks.popleft()
         return chunks[0] << _CHUNK_BITS if chunks else log_end_offset
+
+
+def place_of(arrival: int, carried: Sequence[tuple[int, int, int]]) -> int:
+    """`PendingRecords.place_of`, by its `carried`."""
+    at = bisect_right(carried, arrival, key=_first) - 1 if carried else -1
+    if at >= 0:
+        first, count, place = carried[at]
+        if arrival < first + count:
+            return place
+    return arrival
 
 
 def _first(carried: tuple[int, int, int]) -> int:

@@ -54,7 +54,7 @@ class SegmentScan:
 class Replay:
     """Collects what the scans of the segments found, from the newest to the oldest."""
 
-    def __init__(self, end_offset: int) -> None:
+    def __init__(self) -> None:
         self.floor: int | None = None
         """Nothing is pending below this offset; None while that is not known."""
         self._delivered = Delivered()
@@ -63,7 +63,6 @@ class Replay:
         self._places: dict[int, tuple[int, int]] = {}
         """(number of offsets, place) by arrival offset of batches that were carried."""
         self._newer_epoch: int | None = None
-        self._end_offset = end_offset
 
     def add(self, scan: SegmentScan) -> None:
         """The segment before the one that was added last."""

@@ -33,8 +33,8 @@ class Schedule:
         self._disordered: set[int] = set()
         """Buckets of the lowest byte whose records are not in order."""
         self._moving: array[int] = array("q")
-        """Of a bucket that is due, from `_position` on: to be placed in lower buckets, or, if `_draining`, to be
-        taken."""
+        """A bucket that is due. From `_position` on its records are to be placed in lower buckets, or, if `_draining`,
+        to be taken."""
         self._position = 0
         self._draining = False
         self._ready: deque[Due] = deque()
@@ -68,6 +68,13 @@ class Schedule:
         self._count += len(before)
         self._ready.extendleft(reversed(before))
 
+    def snapshot(self) -> list[array[int]]:
+        """Copies of all that was not taken: times and arrival offsets in turn, in no order."""
+        copies = [self._moving[self._position :]]
+        copies += [bucket[:] for buckets in self._buckets for bucket in buckets.values()]
+        copies.append(array("q", [number for due in self._ready for number in due]))
+        return copies
+
     def wake_ms(self) -> int | None:
         """No record is due before; None if there is none. Some records may be due later than that."""
         if self._ready or self._position < len(self._moving):
@@ -86,8 +93,7 @@ class Schedule:
         return self._taken_to_ms >> above << above | digit << 8 * level
 
     def take(self, now_ms: int, most: int) -> list[Due]:
-        """Records that are due, at most so many, in order. Fewer, or none, do not mean that no more are due: `wake_ms`
-        tells."""
+        """Records that are due, at most so many, in order. More of them may be due: then `wake_ms` has passed."""
         taken: list[Due] = []
         while self._ready and len(taken) < most:
             taken.append(self._ready.popleft())

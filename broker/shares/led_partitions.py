@@ -112,6 +112,8 @@ class LedSharePartition:
         self._timer: TimerEntry | None = None
         self.is_copying = False
         """Dead letters are being copied."""
+        self.drop_cause = ""
+        """Set if it is to be dropped once its dead letters are copied."""
 
     @property
     def topic_partition(self) -> tuple[bytes, int]:
@@ -144,6 +146,7 @@ class LedSharePartitions:
             self._by_group.setdefault(key.group_id, {})[led.topic_partition] = led
             self._by_partition.setdefault(led.topic_partition, {})[key.group_id] = led
             self._ports.background.spawn(self._load, led)
+        led.drop_cause = ""
         return led
 
     # -- loading
@@ -209,6 +212,24 @@ class LedSharePartitions:
     def drop_group(self, group_id: str, cause: str) -> None:
         for led in self.of_group(group_id):
             self.drop(led, cause)
+
+    def drop_unused_group(self, group_id: str, cause: str) -> None:
+        """No member reads it any more. What waits for a dead letter still gets it."""
+        for led in self.of_group(group_id):
+            if self._has_letters(led):
+                led.drop_cause = cause
+            else:
+                self.drop(led, cause)
+
+    def _has_letters(self, led: LedSharePartition) -> bool:
+        """True if there are records to be copied, or may be once the changes under way are stored."""
+        if led.core is None or not (led.core.has_dead_letters or led.is_copying or led._is_storing):
+            return False
+        return led.core.has_dead_letters or self._ports.configs(led.key.group_id).terms.has_dead_letters
+
+    def _drop_unused(self, led: LedSharePartition) -> None:
+        if led.drop_cause and not self._has_letters(led):
+            self.drop(led, led.drop_cause)
 
     def of_group(self, group_id: str) -> list[LedSharePartition]:
         return list(self._by_group.get(group_id, {}).values())
@@ -353,6 +374,7 @@ class LedSharePartitions:
                 self._store(led, core.archive(letters), _logged(led, "of its dead letters"))
         finally:
             led.is_copying = False
+            self._drop_unused(led)
 
     # -- storing
 
@@ -378,6 +400,7 @@ class LedSharePartitions:
             led._stored.set()
             if self._storing.get(led.key) is led:
                 del self._storing[led.key]
+            self._drop_unused(led)
 
     async def _store_some(self, led: LedSharePartition) -> None:
         core, taken = led.core, _taken(led._to_store)

@@ -18,6 +18,10 @@ def share_partition_families(partitions: LedSharePartitions) -> Iterator[Family]
     acknowledged = [((kind.name.capitalize(),), events.acknowledged[kind]) for kind in _TYPES]
     text = "Acknowledged records."
     yield Family("counter", prefix + "recordacknowledgements", text, ("ackType",), acknowledged)
+    text = "Records that were copied to dead-letter topics."
+    yield Family.of("counter", "barnabas_sharegroup_deadletters", text, events.dead_letters)
+    text = "Failed attempts to write dead letters."
+    yield Family.of("counter", "barnabas_sharegroup_deadletterfailures", text, events.dead_letter_failures)
     text = "Milliseconds until the state of a share partition was read."
     yield Family.of("histogram", prefix + "partitionloadtimems", text, events.loads)
     labelled = [

@@ -20,7 +20,7 @@ class ShareGroups:
         for led in self.partitions.of_group(group_id):
             self.partitions.release(led, member_id)
         if not self.sessions.has_members(group_id):
-            self.partitions.drop_group(group_id, "no member of the group fetches from this broker any more")
+            self.partitions.drop_unused_group(group_id, "no member of the group fetches from this broker any more")
 
     def connection_closed(self, connection_id: int) -> None:
         for session in self.sessions.of_connection(connection_id):

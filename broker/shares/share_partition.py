@@ -50,7 +50,7 @@ class Terms:
     """Time until a record is available again after its first delivery; it doubles with each further one. 0: none."""
     backoff_max_ms: int = 0
     has_dead_letters: bool = False
-    """What is archived is copied before to the group's dead-letter topic."""
+    """Records are copied to the group's dead-letter topic before they are archived."""
 
     @property
     def archived(self) -> RecordState:

@@ -14,7 +14,6 @@ Offsets are those of the log.
 from __future__ import annotations
 
 import struct
-import sys
 from array import array
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -34,13 +33,15 @@ SETTLED_BASE_BYTES: Final = BATCH_HEADER_BYTES + 64
 _KEY = struct.Struct(">hh")
 _HEAD = struct.Struct(">bqi")
 _VERSION = 0
+_IS_LITTLE_ENDIAN = array("q", [1]).tobytes()[0] == 1
 
 
 class Pending(NamedTuple):
     """A produced batch whose records are not all delivered."""
 
     arrival_offset: int
-    """Of its first record. The records of a batch have successive ones, by which they are settled."""
+    """The offset at which its first record arrived. The records of a batch have successive ones, by which they are
+    settled."""
     times: array[int]
     """Delivery times in milliseconds since the epoch; `AT_ONCE` for a record that is delivered already."""
     batch: bytes
@@ -117,7 +118,7 @@ def pending_offsets(pending: Pending) -> Iterable[tuple[int, int]]:
 
 
 def _big_endian(numbers: array[int]) -> bytes:
-    if sys.byteorder == "little":
+    if _IS_LITTLE_ENDIAN:
         numbers = numbers[:]
         numbers.byteswap()
     return numbers.tobytes()
@@ -126,6 +127,6 @@ def _big_endian(numbers: array[int]) -> bytes:
 def _native(data: bytes) -> array[int]:
     numbers: array[int] = array("q")
     numbers.frombytes(data)
-    if sys.byteorder == "little":
+    if _IS_LITTLE_ENDIAN:
         numbers.byteswap()
     return numbers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -15,11 +16,12 @@ from barnabas.runtime.background import Background
 from barnabas.runtime.sasl.kerberos import LOGIN_MODULE as KERBEROS_LOGIN_MODULE
 from barnabas.runtime.sasl.kerberos import kerberos_listener, kerberos_login
 from barnabas.runtime.sasl.mechanisms import ClientFactory, ServerFactory
-from barnabas.runtime.sasl.oauth_client import TokenCallback, oauth_login
-from barnabas.runtime.sasl.oauth_server import oauth_listener
 from barnabas.runtime.sasl.options import ClientSaslOptions, SaslOptions, SaslOptionsError
 from barnabas.runtime.world import World
 from barnabas.settings.errors import SettingsError
+
+if TYPE_CHECKING:
+    from barnabas.runtime.sasl.oauth_client import TokenCallback
 
 OAUTH_LOGIN_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
@@ -47,6 +49,8 @@ class ProviderMechanisms:
                 background.spawn(run)
 
     def _oauth_server(self, options: SaslOptions) -> Callable[[], ServerMechanism]:
+        from barnabas.runtime.sasl.oauth_server import oauth_listener  # its libraries take 9 MiB
+
         module = options.module(OAUTHBEARER, OAUTH_LOGIN_MODULE) if OAUTHBEARER in options.modules else None
         try:
             listener = oauth_listener(options.values, _options(module), self._world)
@@ -56,6 +60,8 @@ class ProviderMechanisms:
         return listener.mechanism
 
     def _oauth_client(self, options: ClientSaslOptions) -> ClientMechanismFactory:
+        from barnabas.runtime.sasl.oauth_client import oauth_login
+
         module = None if options.login is None else options.module(OAUTH_LOGIN_MODULE)
         try:
             login = oauth_login(

@@ -78,6 +78,7 @@ class SimulatedConnection:
         self.number = fabric.next_port()
         self.peer_host = peer_host
         self.peer_port = peer_port
+        self.local_address = (process.name, self.number)
         self.readable = WaitingPlace()
         self.writable = WaitingPlace()
         self.closed = False
@@ -315,6 +316,7 @@ class _Dial:
         fabric = self._fabric
         near = SimulatedConnection(fabric, self._process, self._target, self._port)
         far = SimulatedConnection(fabric, listener.process, self._process.name, near.number)
+        far.local_address = (listener.process.name, self._port)
         wires = fabric.wires
         near.outgoing = far.incoming = Pipe(wires.link(self._process.name, self._target), near, far)
         far.outgoing = near.incoming = Pipe(wires.link(self._target, self._process.name), far, near)

@@ -162,6 +162,10 @@ class TlsConnection:
         """`payer` pays for decrypting from now on."""
         self._payer = payer
 
+    @property
+    def local_address(self) -> tuple[str, int]:
+        return self._connection.local_address
+
     async def receive_into(self, buffer: memoryview) -> int:
         self._eager += 1
         if self._eager >= EAGER_RECEIVES:

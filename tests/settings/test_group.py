@@ -13,9 +13,9 @@ SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval
 
 
 @pytest.mark.feature("CG-15")
-def test_there_are_seventeen_keys_and_their_synonyms_exist() -> None:
+def test_there_are_twenty_one_keys_and_their_synonyms_exist() -> None:
     assert set(GROUP_KEYS) == set(definitions("group"))
-    assert len(GROUP_KEYS) == 17
+    assert len(GROUP_KEYS) == 21
     for name, fallback in GROUP_KEYS.items():
         for key in fallback:
             assert key is None or key in definitions("broker"), (name, key)

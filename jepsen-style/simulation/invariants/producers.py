@@ -40,11 +40,8 @@ class _Producer:
             self.next_sequence = self.first_sequence if begins_elsewhere else 0
         if header.producer_epoch < before:
             return f"it was at epoch {before}"
-        if marker is not None:
-            return self._end(marker)
-        # A batch that waits for its delivery is a control batch with the sequences of what was produced.
-        if header.is_control and header.base_sequence < 0:
-            return None
+        if header.is_marker:
+            return None if marker is None else self._end(marker)
         if self.epoch > before and self.open_from >= 0:
             return f"it writes in another epoch, and what it began at {self.open_from} has not ended"
         if header.is_transactional and self.open_from < 0:

@@ -29,6 +29,12 @@ from barnabas.cluster.errors import WrongArgument
         (Input(key_separator="::"), b"k::v::w", Outgoing(b"k", b"v::w")),
         (Input(key_separator="\\t", empty_is_null=True), b"\tv", Outgoing(None, b"v")),
         (Input(key="k", header=["a=1", "b="]), b"v", Outgoing(b"k", b"v", (("a", b"1"), ("b", b"")))),
+        (Input(deliver_after="1m30s"), b"v", Outgoing(None, b"v", (("deliver-after", b"90000"),))),
+        (
+            Input(header=["a=1"], deliver_at="1970-01-01T00:00:02"),
+            b"v",
+            Outgoing(None, b"v", (("a", b"1"), ("deliver-at", b"2000"))),
+        ),
         (Input(key_separator=":", key_serializer="int", value_serializer="json"), b"7:[1]", Outgoing(7, [1])),
         (
             Input(as_json=True, header=["a=1"]),
@@ -47,6 +53,8 @@ def test_a_line_becomes_a_record(source: Input, line: bytes, record: Outgoing) -
         (Input(key_separator=""), "--key-separator cannot be empty"),
         (Input(key_separator=":", key="k"), "--key and --key-separator exclude each other"),
         (Input(as_json=True, key="k"), "--json excludes --key"),
+        (Input(deliver_at="5", deliver_after="5s"), "--deliver-at and --deliver-after exclude each other"),
+        (Input(deliver_after="soon"), "--deliver-after soon: not a duration"),
         (Input(header=["a"]), "--header must be NAME=VALUE; got 'a'"),
         (Input(value_serializer="xml"), "--value-serializer must be one of bytes, "),
         (Input(key="x", key_serializer="int"), "key: not of kind int: x"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from barnabas.protocol.messages.fetch import PartitionData
 from barnabas.protocol.messages.produce import PartitionProduceResponse
 from barnabas.protocol.records.batch import iterate_batches
 from barnabas.protocol.records.builder import build_batch
@@ -57,6 +58,15 @@ async def seen(rig: Rig, topic: str = "t", node: int | None = None) -> list[Reco
             if not header.is_control:
                 records += decode_records(batches, position)
             offset = header.next_offset
+
+
+def records_of(data: PartitionData) -> list[Record]:
+    batches = bytes(data.records or b"")
+    found: list[Record] = []
+    for position, header in iterate_batches(batches):
+        if not header.is_control:
+            found += decode_records(batches, position)
+    return found
 
 
 def values(records: Iterable[Record]) -> list[str]:

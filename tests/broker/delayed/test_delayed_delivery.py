@@ -7,9 +7,9 @@ import trio
 
 from barnabas.protocol.errors import ErrorCode
 from tests.broker.apis.rig import Rig, batch_of, on_cluster
-from tests.broker.delayed.delayed_rig import DELAYED, delayed_batch, now_ms, seen, send, values
+from tests.broker.delayed.delayed_rig import DELAYED, delayed_batch, now_ms, records_of, seen, send, values
 
-pytestmark = pytest.mark.feature("TO-08")
+pytestmark = pytest.mark.feature("RP-03")
 
 TOPIC_CONFIG = 2
 
@@ -145,3 +145,45 @@ async def test_batches_of_many_records(rig: Rig) -> None:
     (led,) = rig.broker(1).deliveries
     assert len(led.pending) == 0
     assert led.partition.log.pending_from == led.partition.log.log_end_offset
+
+
+QUICK_RETENTION = {"log__retention__check__interval__ms": "300", "log__initial__task__delay__ms": "100"}
+
+
+@on_cluster(brokers=3, **QUICK_RETENTION)
+async def test_retention_deletes_no_pending_record_and_is_not_held_back_by_one(rig: Rig) -> None:
+    await rig.create(
+        "t",
+        replicas=[1, 2, 3],
+        retention_ms="1000",
+        segment_ms="400",
+        file_delete_delay_ms="0",
+        message_timestamp_type="LogAppendTime",
+        **DELAYED,
+    )
+    start = now_ms(rig)
+    await send(rig, ("a", start + 9_000), ("soon", start + 700), ("b", start + 12_000), compression=1)
+    await send(rig, ("c", start + 12_000))
+    while now_ms(rig) < start + 8_000:
+        await rig.produce("t", batch_of("old"))
+        await trio.sleep(0.1)
+    logs = [rig.partition(node, "t").log for node in (1, 2, 3)]
+    assert all(log.log_start_offset > 30 for log in logs), [log.log_start_offset for log in logs]
+    former = rig.leader("t")
+    rig.cluster.kill(rig.name(former))
+    await rig.until(lambda: rig.leader("t") not in (former, -1))
+    leader = rig.leader("t")
+
+    async def until_seen(value: bytes) -> list[bytes | None]:
+        while True:
+            data = await rig.fetch("t", rig.partition(leader, "t").log.log_start_offset)
+            found = [record.value for record in records_of(data)]
+            if value in found:
+                return found
+            await trio.sleep(0.05)
+
+    assert b"b" not in await until_seen(b"a")
+    assert now_ms(rig, leader) >= start + 9_000
+    await until_seen(b"b")
+    assert now_ms(rig, leader) >= start + 12_000
+    assert [each for each in await until_seen(b"c") if each != b"old"][-2:] == [b"b", b"c"]

@@ -50,7 +50,7 @@ async def until_start(rig: Rig, topic_id: bytes, offset: int, node: int = 1) -> 
 
 
 @on_cluster(**FEW)
-async def test_what_is_rejected_or_delivered_too_often_is_copied_before_it_is_archived(rig: Rig) -> None:
+async def test_rejected_and_given_up_records_are_copied_before_they_are_archived(rig: Rig) -> None:
     topic_id = await rig.create("orders")
     await rig.create(DLQ, errors_deadletterqueue_group_enable="true")
     await want_letters(rig)
@@ -153,6 +153,24 @@ async def test_the_next_leader_copies_what_its_predecessor_did_not(rig: Rig) -> 
         await trio.sleep(0.1)
     (letter,) = await letters(rig)
     assert (letter.value, about(letter)["__dlq.errors.message"]) == (b"a", "Offset rejected by client.")
+
+
+@on_cluster(**FEW)
+async def test_letters_are_written_though_the_last_member_has_left(rig: Rig) -> None:
+    topic_id = await rig.create("orders")
+    await want_letters(rig)
+    await begin(rig, topic_id)
+    await rig.produce("orders", batch_of("a"))
+    member = Member(rig, "one", topic_id)
+    await member.until_taken()
+    assert await member.acknowledged((0, 0, [REJECT])) == ErrorCode.NONE
+    member.hang_up()
+    await trio.sleep(3)
+    await rig.create(DLQ, errors_deadletterqueue_group_enable="true")
+    assert [it.value for it in await until_letters(rig, 1)] == [b"a"]
+    await rig.until(lambda: not list(rig.broker(1).shares.partitions))
+    stored = await rig.broker(1).coordination.share_states.read(SharePartitionKey("work", topic_id, 0), 0)
+    assert [(it.first_offset, it.last_offset, it.state) for it in stored.batches] == [(0, 0, 4)]
 
 
 def start_offset_or_none(rig: Rig, node: int, topic_id: bytes) -> int | None:

@@ -1,0 +1,83 @@
+"""A development node in a thread of the caller's process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from barnabas.dev.node import DevNode, dev_node
+from barnabas.dev.options import DevOptions, NewDevTopic
+from barnabas.portal import Held, Portal
+
+
+class EmbeddedServers(str):
+    """The bootstrap servers of an embedded node: a string that every client takes, and what a test asks of the node."""
+
+    __slots__ = ("_portal", "node")
+
+    node: DevNode
+    _portal: Portal
+
+    def __new__(cls, node: DevNode, portal: Portal) -> EmbeddedServers:
+        servers = super().__new__(cls, node.bootstrap_servers)
+        servers.node = node
+        servers._portal = portal
+        return servers
+
+    @property
+    def directory(self) -> Path:
+        """The directory of its data; with `secure`, files for clients are in `directory / "security"`."""
+        return self.node.directory
+
+    @property
+    def client_settings(self) -> dict[str, Any]:
+        """Keyword arguments of our clients beside `bootstrap_servers`: the login of the administrator, if secure."""
+        return self.node.client_settings()
+
+    def create_topic(self, name: str, partitions: int = 1) -> str:
+        """Create a topic and return its name. Raises `WrongArgument`; nothing happens if it exists."""
+        self._portal.call(self.node.create_topics, [NewDevTopic(name, partitions)])
+        return name
+
+    def reset(self) -> None:
+        """Delete all topics, and with them all records, groups, offsets and transactions. Raises
+        `ClusterError`."""
+        self._portal.call(self.node.reset)
+
+
+@contextmanager
+def embedded(
+    *,
+    topics: Sequence[str] | Mapping[str, int] = (),
+    port: int = 0,
+    directory: str | Path | None = None,
+    secure: bool = False,
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[EmbeddedServers]:
+    """A cluster of one node in this process, for any client, as long as the block.
+
+    `topics`: names, or numbers of partitions by name. `port` 0 is any free one. Without `directory` the data is in
+    memory and ends with the block. `settings` have Kafka's names. Raises `barnabas.cluster.errors.ClusterError`, whose
+    message is one line, if the node cannot run.
+    """
+    counts = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
+    options = DevOptions(
+        port=port,
+        directory=None if directory is None else Path(directory),
+        is_secure=secure,
+        topics=[NewDevTopic(name, partitions) for name, partitions in counts.items()],
+        settings=settings or {},
+    )
+    portal = Portal()
+    portal.start()
+    try:
+        held = Held(portal, dev_node(options))
+        node = held.open()
+        try:
+            yield EmbeddedServers(node, portal)
+        finally:
+            held.close()
+    finally:
+        portal.stop()
