@@ -22,6 +22,10 @@ from barnabas.protocol.messages.share_fetch import ShareFetchRequest, ShareFetch
 
 LOST = "lost"
 """Error of a request without a response: it may have taken effect."""
+FORBIDDEN = ("too-many-types", "unknown-type", "epoch-jumps")
+"""Breaches of `clients.rule_breaker` of which no acknowledgement may succeed."""
+LIMIT = 5
+"""Maximum delivery count, unless the run has another."""
 UNANSWERED = "unanswered"
 """Error of an acknowledgement that the response does not mention."""
 

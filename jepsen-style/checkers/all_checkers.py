@@ -32,7 +32,7 @@ from checkers.share_records import ShareChecker
 from checkers.stats import Stats
 from checkers.verdict import Checker, Verdict, merge
 from histories.recorder import HistoryError
-from workloads.share import LIMIT
+from share_exchanges import LIMIT
 
 RECREATES_TOPICS = ("metadata", "share")
 """Workloads that delete topics and make others of the same name."""

@@ -3,7 +3,7 @@
 The promises of KIP-932:
 
 - A record of which an acceptance (or rejection) was confirmed is not delivered again: `redelivered`. A leader that was
-  deposed and does not know it may still deliver it; it confirms nothing, which tells it from one that leads.
+  deposed and does not know it may still deliver it; it confirms nothing, other than one that leads.
 - One delivery is acknowledged once, and by the member that has it: `accepted-twice`, `acknowledged-unheld`. Kafka
   confirms acknowledgements of records before the start offset, and they have no effect: those are not held against it.
 - Delivery counts are right: never above the limit (`count-over-limit`); never more than there were deliveries
@@ -32,8 +32,8 @@ from checkers.budget_of_loss import budget_of
 from checkers.gathering import Gathered
 from checkers.share_events import FINAL, Ack, Delivery, Record, ShareEvents, events_of
 from checkers.verdict import Finding, Verdict
-from clients.rule_breaker import FORBIDDEN
 from operations import Place
+from share_exchanges import FORBIDDEN
 
 
 class ShareChecker:
@@ -100,7 +100,8 @@ class ShareChecker:
                 yield _finding("count-over-limit", record, each.evidence, text)
             possible = sum(other.sent <= each.at for other in deliveries) + events.hidden(0, each.at)
             if not 1 <= each.delivery_count <= possible:
-                text = f"{_named(record)} was delivered with count {each.delivery_count}, after at most {possible} deliveries"
+                count = each.delivery_count
+                text = f"{_named(record)} was delivered with count {count}, after at most {possible} deliveries"
                 yield _finding("count-too-high", record, each.evidence, text)
 
     # ---- the end
@@ -127,7 +128,7 @@ class ShareChecker:
     def _fate(
         self, events: ShareEvents, record: Record, text: str, began_ns: int, evidence: Sequence[int]
     ) -> Iterator[Finding]:
-        """Of a record that the group is past."""
+        """The fate of a record that the group is past."""
         deliveries = events.deliveries.get(record, [])
         if any(ack.kind in FINAL for ack in events.acks.get(record, ())):
             return

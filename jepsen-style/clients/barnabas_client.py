@@ -162,7 +162,7 @@ class BarnabasClient:
         headers: Headers = ()
         if delay_ms is not None:
             time_ms = delay_ms if by == "after" else self._parts.world.wall_clock.now_ms() + delay_ms
-            headers = [(f"deliver-{by}", b"%d" % time_ms)]
+            headers = ((f"deliver-{by}", b"%d" % time_ms),)
         await self._send(place, None, value, headers)
 
     async def _send(self, place: Place, key: bytes | None, value: bytes, headers: Headers = ()) -> Sent:

@@ -64,8 +64,6 @@ BREACHES: Mapping[str, Sequence[Act]] = {
     "ends-twice": (_ACCEPT._replace(ends=True), _ACCEPT._replace(ends=True)),
 }
 """Acknowledgements after one fetch, by name."""
-FORBIDDEN = ("too-many-types", "unknown-type", "epoch-jumps")
-"""Breaches of which no acknowledgement may succeed."""
 
 
 @dataclass(frozen=True, slots=True)

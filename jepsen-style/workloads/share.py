@@ -29,6 +29,7 @@ from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientSettings, ShareMode, Sharing, SharingClient, WorkClient
 from clients.rule_breaker import BREACHES
 from operations import Completion, Invocation, Outcome, Place
+from share_exchanges import LIMIT
 from workloads.lives import CRASH, Finale, Lives, drawn, failed, one_of
 from workloads.workload import WorkloadOptions
 
@@ -43,8 +44,6 @@ MOST_POLLED = 12
 POLL_MS = 300
 COMMIT_MS = 3_000
 LOCK_MS = 2_000
-LIMIT = 5
-"""Maximum delivery count."""
 POISON = 0.03
 """Share of the records that no member accepts."""
 DRAIN_NS = 90_000_000_000
@@ -295,7 +294,8 @@ def _is_at_end(start: tuple[int, int | None] | None, end: int) -> bool:
 
 async def _send(client: WorkClient, value: dict[str, Any]) -> Completion:
     """The first record alone, then the others together."""
-    place, first, *others = Place(*value["place"]), *value["values"]
+    place = Place(*value["place"])
+    values: list[str] = value["values"]
     sent: dict[str, list[Any]] = {}
     errors: list[ClientError] = []
 
@@ -308,11 +308,11 @@ async def _send(client: WorkClient, value: dict[str, Any]) -> Completion:
             outcome: Outcome = "fail" if error.definite else "info"
             sent[each] = [each, None, outcome]
 
-    await send(first)
+    await send(values[0])
     async with trio.open_nursery() as nursery:
-        for each in others:
+        for each in values[1:]:
             nursery.start_soon(send, each)
-    value = {**value, "sent": [sent[each] for each in value["values"]]}
+    value = {**value, "sent": [sent[each] for each in values]}
     if not errors:
         return Completion("ok", value)
     # The client goes on: outcomes are known for each value.

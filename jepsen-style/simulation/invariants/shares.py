@@ -35,7 +35,7 @@ MARGIN_MS = 20
 class _Cell(NamedTuple):
     """The stored state of a record; the greater one wins."""
 
-    count: int
+    deliveries: int
     state: int
 
 
@@ -78,7 +78,7 @@ class _Ghost:
 
 
 class Asked(NamedTuple):
-    """What was true of a share partition when a write was asked for."""
+    """The epochs of a share partition when a write was asked for."""
 
     read_epoch: int
     state_epoch: int
@@ -216,7 +216,7 @@ class SharePromises:
         cell = ghost.cells.get(offset)
         if cell is not None:
             self._findings.check(
-                cell.state == RecordState.AVAILABLE and count > cell.count,
+                cell.state == RecordState.AVAILABLE and count > cell.deliveries,
                 lambda: f"{_named(key)}: offset {offset} is delivered with count {count}; {cell} is stored",
             )
 
