@@ -57,9 +57,9 @@ class DelayedChecker:
         clocks_jump = any(fault.kind == "clock" for fault in history.faults)
         findings = [*logs.findings, *self._fates(sends, logs, found), *_unknown(sends, logs)]
         seen = _first_seen(readings)
-        findings += _early(sends, seen, legal=clocks_jump)
-        # Two leaders write down times by two clocks.
+        # Two leaders go by two clocks: one writes the time down, and the other one delivers.
         margin_ns = SKEW_NS if history.faults else TOLERANCE_NS
+        findings += _early(sends, seen, margin_ns, legal=clocks_jump)
         findings += _disorder(_waits(sends, found), margin_ns, legal=clocks_jump)
         late_ms = sorted(_lateness_ms(sends, seen))
         figures = {
@@ -113,12 +113,14 @@ def _first_seen(readings: Sequence[Attempt]) -> dict[tuple[Place, Any], Attempt]
     return seen
 
 
-def _early(sends: Sequence[Attempt], seen: dict[tuple[Place, Any], Attempt], *, legal: bool) -> Iterator[Finding]:
+def _early(
+    sends: Sequence[Attempt], seen: dict[tuple[Place, Any], Attempt], margin_ns: int, *, legal: bool
+) -> Iterator[Finding]:
     for send in sends:
         place, value = Place(*send.asked["place"]), send.asked["value"]
         reading = seen.get((place, value))
         due_ns = send.began_ns + _delay_ms(send) * 1_000_000 - (SKEW_NS if send.asked["by"] == "at" else 0)
-        if reading is not None and reading.ended_ns + TOLERANCE_NS < due_ns:
+        if reading is not None and reading.ended_ns + margin_ns < due_ns:
             early_ms = (due_ns - reading.ended_ns) / 1e6
             text = f"{value} was read from {place} at least {early_ms:.0f} ms before its time"
             yield Finding("early", str(place), sorted({*send.evidence, *reading.evidence}), text, legal)

@@ -34,7 +34,7 @@ class Act(NamedTuple):
 
     of: Callable[[Got], list[Acked]]
     jump: int = 0
-    """What is wrong with the session epoch."""
+    """The difference of its session epoch from the right one."""
     ends: bool = False
     """The session ends with it."""
 

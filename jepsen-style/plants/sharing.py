@@ -92,7 +92,7 @@ def snapshot_without_a_batch(original: Any) -> Any:
 
 
 def release_all_but_the_last(original: Any) -> Any:
-    """What a member leaves behind is released but for its last record."""
+    """A member that leaves releases all but its last record."""
 
     def release(self: SharePartition, member_id: str, terms: Any) -> Any:
         held = [lock for _, _, lock in self._locks if lock.member_id == member_id and lock.held]
