@@ -26,6 +26,8 @@ FORBIDDEN = ("too-many-types", "unknown-type", "epoch-jumps")
 """Breaches of `clients.rule_breaker` of which no acknowledgement may succeed."""
 LIMIT = 5
 """Maximum delivery count, unless the run has another."""
+LOCK_MS = 2_000
+"""Duration of acquisition locks, unless the run has another."""
 UNANSWERED = "unanswered"
 """Error of an acknowledgement that the response does not mention."""
 

@@ -32,7 +32,7 @@ from checkers.share_records import ShareChecker
 from checkers.stats import Stats
 from checkers.verdict import Checker, Verdict, merge
 from histories.recorder import HistoryError
-from share_exchanges import LIMIT
+from share_exchanges import LIMIT, LOCK_MS
 
 RECREATES_TOPICS = ("metadata", "share")
 """Workloads that delete topics and make others of the same name."""
@@ -69,7 +69,8 @@ def of_workload(run: Mapping[str, Any]) -> Sequence[Checker]:
         case "rights":
             return (RightsChecker(allow_everyone=options.get("more", {}).get("allow_everyone") == "true"),)
         case "share":
-            return (ShareChecker(limit=int(options.get("more", {}).get("limit", LIMIT))),)
+            more = options.get("more", {})
+            return (ShareChecker(limit=int(more.get("limit", LIMIT)), lock_ms=int(more.get("lock_ms", LOCK_MS))),)
         case "delayed":
             return (DelayedChecker(**given("idempotence")),)
         case other:

@@ -37,12 +37,13 @@ from share_exchanges import FORBIDDEN
 
 
 class ShareChecker:
-    """`limit`: maximum delivery count."""
+    """`limit`: maximum delivery count; `lock_ms`: duration of acquisition locks."""
 
     name = "share"
 
-    def __init__(self, *, limit: int) -> None:
+    def __init__(self, *, limit: int, lock_ms: int) -> None:
         self._limit = limit
+        self._lock_ns = lock_ms * 1_000_000
 
     def check(self, history: Any) -> Verdict:
         whole = attempts(history)
@@ -83,7 +84,7 @@ class ShareChecker:
         for record, deliveries in events.deliveries.items():
             acks = events.acks.get(record, [])
             confirmed = [ack for ack in acks if ack.error is None]
-            yield from _redelivered(events, record, confirmed)
+            yield from self._redelivered(events, record, confirmed)
             yield from self._counts(events, record, deliveries)
             yield from _after_release(events, record, confirmed)
         for record, acks in events.acks.items():
@@ -103,6 +104,25 @@ class ShareChecker:
                 count = each.delivery_count
                 text = f"{_named(record)} was delivered with count {count}, after at most {possible} deliveries"
                 yield _finding("count-too-high", record, each.evidence, text)
+
+    def _redelivered(self, events: ShareEvents, record: Record, confirmed: Sequence[Ack]) -> Iterator[Finding]:
+        final = [ack for ack in confirmed if ack.kind in FINAL and not self._may_be_void(events, record, ack)]
+        first = min(final, key=lambda ack: ack.at, default=None)
+        if first is None:
+            return
+        for again in events.deliveries[record]:
+            if again.sent > first.at:
+                text = f"{_named(record)} was delivered to {again.member} after {first.member} {_said(first)} it"
+                evidence = [*first.evidence, *again.evidence]
+                is_stale = not events.led_after(record[0], again, first.at)
+                yield _finding("redelivered", record, evidence, text, legal=is_stale)
+
+    def _may_be_void(self, events: ShareEvents, record: Record, ack: Ack) -> bool:
+        """Whether the lock may have expired, and the start offset be behind the record: then the acknowledgement has no
+        effect, and the new leader may not know of the expiry."""
+        own = [each for each in events.deliveries[record] if each.member == ack.member and each.at <= ack.sent]
+        is_late = not own or ack.at >= own[-1].sent + self._lock_ns
+        return is_late and events.may_be_passed(record, ack.node, ack.at)
 
     # ---- the end
 
@@ -141,18 +161,6 @@ class ShareChecker:
         elif most < self._limit:
             line = f"{text}, {_named(record)}, was delivered {most} times, never accepted, and the group is past it"
             yield _finding("lost-record", record, [*evidence, *deliveries[-1].evidence], line, legal=is_legal)
-
-
-def _redelivered(events: ShareEvents, record: Record, confirmed: Sequence[Ack]) -> Iterator[Finding]:
-    final = min((ack for ack in confirmed if ack.kind in FINAL), key=lambda ack: ack.at, default=None)
-    if final is None:
-        return
-    for again in events.deliveries[record]:
-        if again.sent > final.at:
-            text = f"{_named(record)} was delivered to {again.member} after {final.member} {_said(final)} it"
-            evidence = [*final.evidence, *again.evidence]
-            is_stale = not events.led_after(record[0], again, final.at)
-            yield _finding("redelivered", record, evidence, text, legal=is_stale)
 
 
 def _after_release(events: ShareEvents, record: Record, confirmed: Sequence[Ack]) -> Iterator[Finding]:

@@ -29,7 +29,7 @@ from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientSettings, ShareMode, Sharing, SharingClient, WorkClient
 from clients.rule_breaker import BREACHES
 from operations import Completion, Invocation, Outcome, Place
-from share_exchanges import LIMIT
+from share_exchanges import LIMIT, LOCK_MS
 from workloads.lives import CRASH, Finale, Lives, drawn, failed, one_of
 from workloads.workload import WorkloadOptions
 
@@ -43,7 +43,6 @@ MOST_TOGETHER = 5
 MOST_POLLED = 12
 POLL_MS = 300
 COMMIT_MS = 3_000
-LOCK_MS = 2_000
 POISON = 0.03
 """Share of the records that no member accepts."""
 DRAIN_NS = 90_000_000_000

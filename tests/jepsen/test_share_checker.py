@@ -69,7 +69,7 @@ class Tale:
         return self.verdict()
 
     def verdict(self) -> Verdict:
-        return self.story.judged_by(ShareChecker(limit=LIMIT))
+        return self.story.judged_by(ShareChecker(limit=LIMIT, lock_ms=1_000))
 
 
 @pytest.fixture
