@@ -98,6 +98,7 @@ if TYPE_CHECKING:
     from barnabas.client.producer.delivery_time import delivery_header
     from barnabas.client.producer.future import FutureRecordMetadata
     from barnabas.client.producer.partitioner import Partitioner, RoundRobinPartitioner
+    from barnabas.client.producer.prepared_state import PreparedTxnState
     from barnabas.client.producer.producer import Producer
     from barnabas.client.producer.record_metadata import Acked, Failed, RecordMetadata, Unknown
     from barnabas.client.shares.acknowledgements import Acknowledged
@@ -127,6 +128,7 @@ _NAMES = {
     "barnabas.client.producer.future": ("FutureRecordMetadata",),
     "barnabas.client.producer.partitioner": ("Partitioner", "RoundRobinPartitioner"),
     "barnabas.client.producer.producer": ("Producer",),
+    "barnabas.client.producer.prepared_state": ("PreparedTxnState",),
     "barnabas.client.producer.record_metadata": ("Acked", "Failed", "RecordMetadata", "Unknown"),
     "barnabas.client.shares.acknowledgements": ("Acknowledged",),
     "barnabas.client.shares.record": ("ShareRecord",),
@@ -193,6 +195,7 @@ __all__ = [
     "PartitionReassignment",
     "Partitioner",
     "PatternType",
+    "PreparedTxnState",
     "Producer",
     "ProducerIdAndEpoch",
     "ProducerRecord",

@@ -121,6 +121,15 @@ class BarnabasCluster:
         """Undo `partition`."""
         self._call("heal")
 
+    def set_clock(self, name: str, offset_ms: int) -> None:
+        """Set the wall clock of a node wrong by this much; 0 sets it right."""
+        self._call("set_clock", name, offset_ms)
+
+    def fill_disk(self, name: str, full: bool = True) -> None:
+        """Let the disk of a node be full: what makes a file longer fails with ENOSPC. `full=False` gives it room
+        again."""
+        self._call("fill_disk", name, full)
+
     def repair(self) -> list[str]:
         """Undo all faults and wait until the cluster accepts writes; returns the names of nodes that had to be started.
         The fixture calls it after each test.

@@ -100,7 +100,7 @@ class AutoTopics:
             if client is None:
                 response: CreateTopicsResponse = await self._controller.call(request, timeout_ms=CREATE_TIMEOUT_MS)
             else:
-                response = await self._create_for(client, request)
+                response = await self.create_for(client, request)
             failed = _log_failures(response)
         except (KafkaError, MalformedMessage) as error:
             log.warning("topics %s could not be created: %s", ", ".join(names), error)
@@ -114,7 +114,7 @@ class AutoTopics:
             else:
                 self._failed.pop(name, None)
 
-    async def _create_for(self, client: Request, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    async def create_for(self, client: Request, request: CreateTopicsRequest) -> CreateTopicsResponse:
         """Create topics with the rights of a client. Raises KafkaError or MalformedMessage."""
         spec = API_SPECS[ApiKey.CREATE_TOPICS]
         version = spec.max_version

@@ -10,12 +10,17 @@ from typing import Any
 import trio
 
 from barnabas.broker.apis.find_coordinator import FindCoordinatorPorts
-from barnabas.broker.apis.group_calls import consumer_protocol_is_enabled, share_groups_are_enabled
+from barnabas.broker.apis.group_calls import (
+    consumer_protocol_is_enabled,
+    share_groups_are_enabled,
+    streams_groups_are_enabled,
+)
 from barnabas.broker.apis.group_offsets import GroupOffsetPorts, TransactionalOffsetPorts
 from barnabas.broker.apis.markers import MarkerPorts, write_markers
 from barnabas.broker.apis.producer_ids import ProducerIdPorts
 from barnabas.broker.apis.share_group_offsets import EndOffsets, ShareOffsetPorts
 from barnabas.broker.apis.share_state import ShareStatePorts, serve_share_state
+from barnabas.broker.apis.streams_groups import StreamsGroupPorts
 from barnabas.broker.apis.transactions import AddOffsetsPorts, AddPartitionsPorts, add_partitions_here
 from barnabas.broker.auto_topics import AutoTopics
 from barnabas.broker.broker_channels import BrokerChannels
@@ -29,6 +34,7 @@ from barnabas.broker.dispatch import (
     group_handlers,
     share_group_handlers,
     share_state_handlers,
+    streams_group_handlers,
     transaction_handlers,
 )
 from barnabas.broker.groups.coordinator import GroupCoordinatorPorts, group_coordinator
@@ -41,6 +47,7 @@ from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.partitions import Partitions
 from barnabas.broker.shares.state_client import ShareStateChannel, ShareStateClient, ShareStateClientPorts
 from barnabas.broker.shares.state_coordinator import ShareCoordinatorPorts, share_coordinator
+from barnabas.broker.streams_topics import StreamsTopics
 from barnabas.broker.timing_wheel import TimingWheel
 from barnabas.broker.traffic import GroupEvents, ShareStateWrites
 from barnabas.broker.transactions.coordinator import TransactionCoordinatorPorts, marker_writer, transaction_coordinator
@@ -78,6 +85,9 @@ class Coordination:
         world, settings = ports.world, ports.settings
         self.producer_ids = ProducerIds(ports.controller, settings().node_id)
         self.auto_topics = AutoTopics(ports.controller, ports.background, world.monotonic, settings)
+        self._streams_topics = StreamsTopics(
+            self.auto_topics, ports.background, world.monotonic, settings().request_timeout_ms
+        )
         self._group_events = GroupEvents()
         self.shares = share_coordinator(
             ShareCoordinatorPorts(world, ports.background, ports.wheel, ports.metadata, settings, ports.decisions)
@@ -131,6 +141,7 @@ class Coordination:
             | self._transaction_handlers()
             | share_state_handlers(self._share_state_ports)
             | self._share_group_handlers(end_offsets)
+            | self._streams_group_handlers()
         )
 
     def _share_group_handlers(self, end_offsets: EndOffsets) -> Handlers:
@@ -142,6 +153,14 @@ class Coordination:
                 image,
                 end_offsets,
                 lambda: share_groups_are_enabled(image()),
+            )
+        )
+
+    def _streams_group_handlers(self) -> Handlers:
+        settings, image = self._ports.settings, partial(_image_of, self._ports.metadata)
+        return streams_group_handlers(
+            StreamsGroupPorts(
+                self.groups, lambda: streams_groups_are_enabled(settings(), image()), self._streams_topics
             )
         )
 

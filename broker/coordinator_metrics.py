@@ -49,11 +49,14 @@ def group_families(groups: Coordinator[GroupMachine], events: GroupEvents) -> It
         ("offset_deletion", "Offsets that were deleted by request.", events.deleted),
         ("group_completed_rebalance", "Completed rebalances of classic groups.", events.rebalances),
         ("consumer_group_rebalance", "New target assignments of consumer groups.", events.consumer_rebalances),
+        ("streams_group_rebalance", "New epochs of streams groups.", events.streams_rebalances),
         ("share_group_rebalance", "New target assignments of share groups.", events.share_rebalances),
     ):
         yield Family.of("counter", prefix + name, text, value)
     shared = [((state,), count) for (kind, state), count in sorted(states.items()) if kind == "share"]
     yield Family("gauge", prefix + "share_group_count", "Share groups by state.", ("state",), shared)
+    streams = [((state,), count) for (kind, state), count in sorted(states.items()) if kind == "streams"]
+    yield Family("gauge", prefix + "streams_group_count", "Streams groups by state.", ("state",), streams)
     yield from _loads(prefix, groups)
 
 

@@ -25,6 +25,7 @@ from barnabas.broker.apis.group_admin import (
     describe_groups,
     list_groups,
     share_group_describe,
+    streams_group_describe,
 )
 from barnabas.broker.apis.group_calls import GroupShards
 from barnabas.broker.apis.group_offsets import TransactionalOffsetPorts, offset_commit, offset_delete, txn_offset_commit
@@ -49,6 +50,7 @@ from barnabas.broker.apis.share_group_offsets import (
 )
 from barnabas.broker.apis.share_groups import share_group_heartbeat
 from barnabas.broker.apis.share_state import ShareStatePorts, share_group_state
+from barnabas.broker.apis.streams_groups import StreamsGroupPorts, streams_group_heartbeat
 from barnabas.broker.apis.telemetry import get_telemetry_subscriptions, push_telemetry
 from barnabas.broker.apis.transactions import (
     AddOffsetsPorts,
@@ -74,6 +76,7 @@ from barnabas.runtime.dispatch import Dispatcher, Handler
 from barnabas.runtime.sasl.handlers import SASL_HANDLERS
 from barnabas.runtime.server import Steps
 from barnabas.runtime.world import Clock
+from barnabas.settings.broker import BrokerSettings
 
 Handlers = dict[ApiKey, Handler]
 
@@ -218,6 +221,13 @@ def share_group_handlers(ports: ShareOffsetPorts) -> Handlers:
     }
 
 
+def streams_group_handlers(ports: StreamsGroupPorts) -> Handlers:
+    return {
+        ApiKey.STREAMS_GROUP_HEARTBEAT: partial(streams_group_heartbeat, ports),
+        ApiKey.STREAMS_GROUP_DESCRIBE: partial(streams_group_describe, ports.groups, ports.is_enabled),
+    }
+
+
 def share_state_handlers(ports: ShareStatePorts) -> Handlers:
     """Handlers of the requests that share coordinators get."""
     return dict.fromkeys(
@@ -250,7 +260,11 @@ def telemetry_handlers(telemetry: ClientTelemetry | None, monotonic: Clock) -> H
 
 
 def make_dispatcher(
-    handlers: Mapping[ApiKey, Handler], versions: ApiVersionsPorts, stopwatch: Stopwatch, execution: Execution
+    handlers: Mapping[ApiKey, Handler],
+    versions: ApiVersionsPorts,
+    stopwatch: Stopwatch,
+    execution: Execution,
+    settings: BrokerSettings,
 ) -> Dispatcher:
     """The dispatcher of these handlers, and of ApiVersions, which advertises them and itself."""
 
@@ -258,7 +272,9 @@ def make_dispatcher(
         api_versions(versions, advertised, call)
 
     table = {**SASL_HANDLERS, **with_rights(handlers, ON_BROKERS, execution), ApiKey.API_VERSIONS: answer_versions}
-    dispatcher = Dispatcher(table, stopwatch, execution, FORWARDED)
+    has_unstable = settings.transaction_two_phase_commit_enable or settings.unstable_api_versions_enable
+    unstable = (ApiKey.INIT_PRODUCER_ID,) if has_unstable else ()
+    dispatcher = Dispatcher(table, stopwatch, execution, FORWARDED, unstable)
     advertised = dispatcher.advertised()
     return dispatcher
 

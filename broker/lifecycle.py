@@ -17,7 +17,7 @@ import trio
 
 from barnabas.broker.controller_channel import ControllerChannel
 from barnabas.kraft.full_directories import report_full
-from barnabas.kraft.metadata.features import announced_features, obstacle, unserved
+from barnabas.kraft.metadata.features import obstacle
 from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -175,8 +175,6 @@ class BrokerLifecycle:
             finalized: Mapping[str, int] = {}
             if refusal is ErrorCode.UNSUPPORTED_VERSION:
                 finalized = await self._finalized_features()
-                if self._announce_unserved(finalized):
-                    continue
             if refusal in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION):
                 reason = obstacle(finalized) or ""
                 raise RegistrationRefused(
@@ -198,18 +196,6 @@ class BrokerLifecycle:
             log.info("the controller did not report its features: %s", error)
             return {}
         return {it.name: it.max_version_level for it in response.finalized_features}
-
-    def _announce_unserved(self, finalized: Mapping[str, int]) -> bool:
-        """Announce levels that the cluster has finalised and that this broker can live with though it does not serve
-        such groups; False if they were announced already."""
-        ranges = announced_features(finalized)
-        announced = {it.name: (it.min_supported_version, it.max_supported_version) for it in self.registration.features}
-        if ranges == announced:
-            return False
-        for line in unserved(finalized):
-            log.warning("%s", line)
-        self.registration.features = registered_features(ranges)
-        return True
 
     async def _register_again(self) -> None:
         """Report the log directories to a cluster whose metadata.version can hold them now (KIP-858)."""

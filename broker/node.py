@@ -434,6 +434,7 @@ class BrokerNode:
             ApiVersionsPorts(self.metadata, self.telemetry, lambda: self.metadata_log.replica.kraft_version),
             world.stopwatch,
             Execution(self.background, self.worker, world.count_work, authorizer, throttling=self.quotas.requests),
+            self.settings,
         )
         self._dispatcher.decisions = self.decisions
         self._server = Server(world, self._dispatcher, self._limits, self.worker)

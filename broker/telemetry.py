@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from barnabas.broker.otlp import MalformedTelemetry, Point, read_metrics
 from barnabas.broker.patterns import Pattern, PatternError
 from barnabas.kraft.metadata.image import CLIENT_METRICS_RESOURCE, ConfigResource
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
 from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest
+from barnabas.protocol.otlp import MalformedTelemetry, Point, read_metrics
 from barnabas.protocol.primitives import ZERO_UUID, uuid_to_string
 from barnabas.protocol.records.compression import Compression, decompress
 from barnabas.runtime.metrics import Family, Labels

@@ -42,7 +42,15 @@ class BytesOut:
 class GroupEvents:
     """Events in the groups that this broker coordinates."""
 
-    __slots__ = ("commits", "consumer_rebalances", "deleted", "expired", "rebalances", "share_rebalances")
+    __slots__ = (
+        "commits",
+        "consumer_rebalances",
+        "deleted",
+        "expired",
+        "rebalances",
+        "share_rebalances",
+        "streams_rebalances",
+    )
 
     def __init__(self) -> None:
         self.commits = 0
@@ -55,6 +63,8 @@ class GroupEvents:
         """New target assignments of groups of the consumer protocol."""
         self.share_rebalances = 0
         """New target assignments of share groups."""
+        self.streams_rebalances = 0
+        """New epochs of streams groups, as Kafka counts them."""
 
 
 class ShareStateWrites:

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from barnabas.broker.groups import classic_state, consumer_group, consumer_member
 from barnabas.broker.groups.state_transitions import Moves, State
+from barnabas.broker.groups.streams import member as streams_member
+from barnabas.broker.groups.streams import streams_group
 from barnabas.broker.shares import record_state
 from barnabas.broker.transactions import transaction
 from barnabas.client.producer import transaction_manager as client_transactions
@@ -70,6 +72,20 @@ MACHINES = (
         "what a newer version has written.",
         consumer_member.MemberState.STABLE,
         arrows(consumer_member.MEMBER_MOVES),
+    ),
+    Machine(
+        "Streams group",
+        "A group of a Kafka Streams application (KIP-1071), `broker/groups/streams/streams_group.py`; its state "
+        "follows from its topology, its epochs and its members.",
+        streams_group.StreamsGroupState.EMPTY,
+        arrows(streams_group.STREAMS_GROUP_MOVES),
+    ),
+    Machine(
+        "Member of a streams group",
+        "How far one member has come towards its tasks: `broker/groups/streams/member.py`; unknown is what a newer "
+        "version has written.",
+        streams_member.MemberState.STABLE,
+        arrows(streams_member.MEMBER_MOVES),
     ),
     Machine(
         "Record of a share partition",

@@ -23,7 +23,7 @@ from barnabas.kraft.controller.state import MAX_RECORDS_PER_OPERATION, STEP_ITEM
 from barnabas.kraft.controller.unclean_elections import unclean_elections
 from barnabas.kraft.decision_queue import DecisionQueue, Job
 from barnabas.kraft.metadata.delta import MetadataDelta
-from barnabas.kraft.metadata.features import obstacle, unserved
+from barnabas.kraft.metadata.features import obstacle
 from barnabas.kraft.metadata.image import BrokerImage, MetadataImage
 from barnabas.kraft.metadata.snapshot import image_to_records
 from barnabas.kraft.metadata_replica import MetadataReplica, NotLeader, encode_batch
@@ -372,12 +372,9 @@ class ControllerService:
         leading = self.replica.leader_and_epoch
         if (leading.leader_id, leading.epoch) != (self.core.defaults.node_id, epoch) or self.core.is_active:
             return
-        levels = self.committed.features.levels
-        reason = obstacle(levels)
+        reason = obstacle(self.committed.features.levels)
         if reason is not None:
             raise CannotRun(f"this controller cannot lead the cluster: {reason}")
-        for line in unserved(levels):
-            log.warning("%s", line)
         self.times.activations += 1
         end_offset = self.replica.log_end_offset
         self._last_appended = end_offset - 1

@@ -40,7 +40,9 @@ from barnabas.kraft.raft.roles import Follower, Leader, Resigned
 from barnabas.kraft.raft.voter_history import QuorumRecord
 from barnabas.kraft.raft.voters import ReplicaKey
 from barnabas.kraft.replica_config import ReplicaConfig
+from barnabas.kraft.replica_deadline import ReplicaDeadline
 from barnabas.kraft.replica_snapshots import ReplicaSnapshots
+from barnabas.kraft.replica_syncs import SHORTAGE_PAUSE_MS, ReplicaSyncs
 from barnabas.kraft.voter_records import record_bodies
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -54,7 +56,6 @@ from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.dispatch import Handler
 from barnabas.runtime.world import World
-from barnabas.storage.flushing import FlushWork
 from barnabas.storage.shortage import is_shortage, shortage_behind
 
 log = logging.getLogger(__name__)
@@ -62,11 +63,6 @@ log = logging.getLogger(__name__)
 NO_DATA = memoryview(b"")
 RESIGNATION_MS = 200
 """After its disk failed, a leader waits so long for its resignation to reach the voters before the node stops."""
-
-SHORTAGE_PAUSE_MS = 500
-"""Pause before another attempt at what a full disk, or a lack of descriptors, refused."""
-MAINTENANCE_MS = 10_000
-"""Period of the removal of dropped segments' files."""
 
 Reply = Callable[[], None]
 Step = Callable[[], Reply | None]
@@ -115,10 +111,8 @@ class MetadataReplica:
         """The replica waits for room on its disk."""
         self.is_stepping = False
         """In the middle of a step: no other may begin."""
-        self._deadline_ms: int | None = None
-        self._deadline_moved = trio.Event()
-        self._appended = trio.Event()
-        self._synced = trio.Event()
+        self._deadline = ReplicaDeadline(self, self._due)
+        self.syncs = ReplicaSyncs(self, world)
         self._role_changed = trio.Event()
         self.appended_records = 0
         """Records that this node appended as the leader since it started."""
@@ -140,6 +134,11 @@ class MetadataReplica:
         """The log on disk, for reading only."""
         assert self._log is not None, "the replica has not been started"
         return self._log
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """A step waits until the election state is saved, or until there is room: further inputs wait for it."""
+        return self._waiting_inputs is not None
 
     @property
     def is_open(self) -> bool:
@@ -251,7 +250,7 @@ class MetadataReplica:
         )
         opened.committed_to(self._core.high_watermark)
         self._feed.high_watermark_moved(self._core.high_watermark)
-        for task in (self._feed.run, self._sync_appends, self._keep_time, self._delete_dropped_files):
+        for task in (self._feed.run, self.syncs.run, self._deadline.run, self.syncs.delete_dropped_files):
             self.spawn(task)
         self.step(lambda: None)
 
@@ -447,10 +446,10 @@ class MetadataReplica:
             self._requests.answer_woken()
         if self.core.must_sync and self.core.synced_end_offset < self.core.log.end_offset:
             # The log of a broker counts for no majority: it is synced for a snapshot only.
-            self._appended.set()
+            self.syncs.appended()
         if isinstance(self.core.role, Resigned):
             self._role_changed.set()
-        self._set_deadline(ready.next_deadline_ms)
+        self._deadline.set(ready.next_deadline_ms, self._requests.next_deadline_ms)
 
     def _leader_changed(self, leader: LeaderAndEpoch) -> None:
         role = self.core.role
@@ -465,79 +464,12 @@ class MetadataReplica:
 
     # ---- time
 
-    def _set_deadline(self, core_deadline_ms: int | None) -> None:
-        times = [time for time in (core_deadline_ms, self._requests.next_deadline_ms) if time is not None]
-        deadline_ms = min(times, default=None)
-        earlier = deadline_ms is not None and (self._deadline_ms is None or deadline_ms < self._deadline_ms)
-        self._deadline_ms = deadline_ms
-        if earlier:
-            self._deadline_moved.set()
-
-    async def _keep_time(self) -> None:
-        while True:
-            self._deadline_moved = trio.Event()
-            deadline_ms = self._deadline_ms
-            if deadline_ms is None:
-                await self._deadline_moved.wait()
-                continue
-            wait_ms = deadline_ms - self.now_ms()
-            if wait_ms > 0:
-                with trio.move_on_after(wait_ms / 1000):
-                    await self._deadline_moved.wait()
-                continue
-            if self._waiting_inputs is not None:
-                # The step that waits for the disk sets the next deadline.
-                self._deadline_ms = None
-                continue
-            self._requests.answer_expired()
-            self.step(self._tick)
+    def _due(self) -> None:
+        self._requests.answer_expired()
+        self.step(self._tick)
 
     def _tick(self) -> None:
         self.core.tick(self.now_ms())
-
-    # ---- making durable
-
-    async def _sync_appends(self) -> None:
-        while True:
-            await self._appended.wait()
-            self._appended = trio.Event()
-            generation = self.core.log_generation
-            work: FlushWork | None = None
-            try:
-                end_offset, work = self.log.flush_work()
-                if work is not None:
-                    await self._world.run_blocking(work)
-                    self._world.fault_point("raft.appends.synced")
-                    self.log.flushed(end_offset)
-            except (OSError, KafkaError) as error:
-                shortage = shortage_behind(error)
-                if shortage is None or (work is not None and not work.passes(shortage)):
-                    raise
-                log.error("node %d syncs its metadata log later: %s", self.config.node_id, error)
-                if not self.log.reserve.give_up(shortage):
-                    await trio.sleep(SHORTAGE_PAUSE_MS / 1000)
-                self._appended.set()
-                continue
-            self.step(lambda: self._note_synced(end_offset, generation))  # noqa: B023 - called at once or queued
-
-    def _note_synced(self, end_offset: int, generation: int) -> None:
-        self.core.log_synced(end_offset, generation, self.now_ms())
-        self._synced.set()
-
-    async def wait_for_a_sync(self) -> None:
-        """Sync what was appended so far."""
-        self._synced = trio.Event()
-        self._appended.set()
-        await self._synced.wait()
-
-    async def _delete_dropped_files(self) -> None:
-        while True:
-            await trio.sleep(MAINTENANCE_MS / 1000)
-            work = self.log.deletion_work(self.wall_ms())
-            if work is not None:
-                await self._world.run_blocking(work)
-            if not self.log.reserve.is_there:
-                await self._world.run_blocking(self.log.reserve.take)
 
     # ---- appending
 

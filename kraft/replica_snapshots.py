@@ -88,7 +88,7 @@ class ReplicaSnapshots:
         assert snapshot.offset <= self._replica.high_watermark, "a snapshot holds committed records only"
         async with self._lock:
             while self._replica.core.synced_end_offset < snapshot.offset:
-                await self._replica.wait_for_a_sync()
+                await self._replica.syncs.wait_for_one()
             latest = self._replica.core.latest_snapshot
             self._is_requested = False
             if latest is not None and latest.offset >= snapshot.offset:

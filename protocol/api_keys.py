@@ -122,9 +122,10 @@ class ApiSpec:
         "max_version",
         "min_version",
         "name",
+        "unstable_version",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - made in one table
         self,
         key: ApiKey,
         versions: tuple[int, int],
@@ -133,11 +134,16 @@ class ApiSpec:
         *,
         cluster_action: bool = False,
         forwardable: bool = False,
+        unstable_version: int | None = None,
     ) -> None:
         self.key = key
         self.name = key.name.title().replace("_", "")
         """Kafka's name of the API, such as `FindCoordinator`."""
         self.min_version, self.max_version = versions
+        self.unstable_version = unstable_version
+        """A version that Kafka 4.3 defines but does not call stable: nodes serve it only if a setting says so, and
+        clients use it only if a caller asks for it. None if there is none.
+        """
         self.flexible_from = flexible_from
         """First flexible version of the request and the response, or None."""
         self.listeners = listeners
@@ -220,7 +226,7 @@ def _specs() -> tuple[ApiSpec, ...]:
         ApiSpec(ApiKey.CREATE_TOPICS, (2, 7), 5, _BC, forwardable=True),
         ApiSpec(ApiKey.DELETE_TOPICS, (1, 6), 4, _BC, forwardable=True),
         ApiSpec(ApiKey.DELETE_RECORDS, (0, 2), 2, _B),
-        ApiSpec(ApiKey.INIT_PRODUCER_ID, (0, 5), 2, _B),
+        ApiSpec(ApiKey.INIT_PRODUCER_ID, (0, 5), 2, _B, unstable_version=6),
         ApiSpec(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), 4, _B),
         ApiSpec(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 5), 3, _B),
         ApiSpec(ApiKey.ADD_OFFSETS_TO_TXN, (0, 4), 3, _B),

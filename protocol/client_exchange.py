@@ -31,12 +31,15 @@ class NoCommonVersion(Exception):
 
 
 def choose_version(versions: Versions, spec: ApiSpec, version: int | None = None, at_most: int | None = None) -> int:
-    """The highest version that both sides support, not above `at_most`; or exactly `version`. NoCommonVersion."""
+    """The highest version that both sides support, not above `at_most`; or exactly `version`. An unstable version is
+    used only if `at_most` names it. NoCommonVersion."""
     lowest, highest = versions.get(spec.key, (0, -1))
     if version is None:
         wanted_from, wanted_to = spec.min_version, spec.max_version
-        if at_most is not None:
+        if at_most is not None and at_most != spec.unstable_version:
             wanted_to = min(wanted_to, at_most)
+        elif at_most is not None:
+            wanted_to = at_most
     else:
         wanted_from = wanted_to = version
     chosen = min(highest, wanted_to)

@@ -19,7 +19,6 @@ ONE_UUID: Uuid = bytes(15) + b"\x01"
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
-INT64_MIN = -(2**63)
 
 
 _UUID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")

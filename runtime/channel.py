@@ -151,6 +151,11 @@ class Channel:
         return self._link is not None and not self._link.closed and bool(self._link.versions)
 
     @property
+    def versions(self) -> Mapping[int, tuple[int, int]]:
+        """API key to the lowest and highest version that the peer serves; empty unless `ready`."""
+        return {} if self._link is None or self._link.closed else self._link.versions
+
+    @property
     def in_flight(self) -> int:
         """Number of calls that wait for their answers."""
         return 0 if self._link is None else self._link.in_flight

@@ -52,10 +52,12 @@ class Dispatcher:
         stopwatch: Stopwatch | None = None,
         execution: Execution | None = None,
         passed_on: Collection[ApiKey] = (),
+        unstable: Collection[ApiKey] = (),
     ) -> None:
         """`stopwatch` is the one that `Request.received` was read from; without it requests are not timed. Without
         `execution` no handler may start background work. Large requests of APIs in `passed_on` are not decoded: their
-        handlers pass the bytes on to a node that decodes them."""
+        handlers pass the bytes on to a node that decodes them. APIs in `unstable` are served in their unstable version,
+        too."""
         self.counters = {API_SPECS[key].name: ApiCounter() for key in handlers}
         """By the name of the API."""
         self.decisions: Decisions | None = None
@@ -64,6 +66,7 @@ class Dispatcher:
         self._execution = execution
         self._throttling = None if execution is None else execution.throttling
         self._passed_on = frozenset(map(int, passed_on))
+        self._unstable = frozenset(unstable)
         self._handlers = {
             int(key): (API_SPECS[key], handler, self.counters[API_SPECS[key].name]) for key, handler in handlers.items()
         }
@@ -79,9 +82,17 @@ class Dispatcher:
         """The version ranges in an ApiVersions response."""
         specs = [spec for _, (spec, _, _) in sorted(self._handlers.items(), key=itemgetter(0))]
         return [
-            ApiVersion(api_key=spec.key, min_version=spec.advertised_min_version, max_version=spec.max_version)
+            ApiVersion(api_key=spec.key, min_version=spec.advertised_min_version, max_version=self._max_version(spec))
             for spec in specs
         ]
+
+    def _max_version(self, spec: ApiSpec) -> int:
+        if spec.unstable_version is not None and spec.key in self._unstable:
+            return spec.unstable_version
+        return spec.max_version
+
+    def _serves_unstable(self, spec: ApiSpec, version: int) -> bool:
+        return version == spec.unstable_version and spec.key in self._unstable
 
     def overran(self, api_key: int, seconds: float) -> None:
         """One request of this API, or one step of it, held the event loop for longer than the budget allows."""
@@ -109,7 +120,7 @@ class Dispatcher:
         spec, handler, counter = entry
         counter.requests += 1
         counter.request_bytes += len(request.body)
-        if not spec.min_version <= request.api_version <= spec.max_version:
+        if not spec.serves(request.api_version) and not self._serves_unstable(spec, request.api_version):
             self._refuse_version(request, slot, spec)
             return None
         most = None if len(request.body) <= INLINE_BODY_BYTES else INLINE_ELEMENTS

@@ -29,7 +29,6 @@ WITHOUT_EFFECT_YET = frozenset(
         "socket.connection.setup.timeout.ms",
         "socket.listen.backlog.size",
         "transaction.state.log.load.buffer.size",
-        "unstable.api.versions.enable",
         "unstable.feature.versions.enable",
     ]
 )

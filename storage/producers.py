@@ -328,9 +328,10 @@ class ProducerStates:
         entry.last_timestamp = header.max_timestamp
         verification = self.verifications.get(header.producer_id)
         if verification is not None:
-            # This may be the transaction being verified. (A marker with the bumped epoch belongs to the previous one.
+            # This may be the transaction being verified. (A marker with the bumped epoch belongs to the previous one;
+            # after a recovered two-phase commit the next epoch is even higher, KIP-939.
             # But a client that writes by version 2 may end by version 1, which bumps nothing.)
-            is_next = verification.supports_epoch_bump and verification.epoch == header.producer_epoch
+            is_next = verification.supports_epoch_bump and verification.epoch >= header.producer_epoch
             if not is_next or transaction_version < BUMPS_EPOCHS:
                 del self.verifications[header.producer_id]
         first_offset, entry.transaction_first_offset = entry.transaction_first_offset, NO_OFFSET

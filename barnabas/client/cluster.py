@@ -28,6 +28,7 @@ from barnabas.client.metadata import (
     nodes_of,
     partitions_of,
 )
+from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas.protocol.schema import Message
@@ -84,6 +85,8 @@ class Cluster:
         self.topics = self.metadata.topics
         self._nursery = nursery
         self._caller = Caller(world, nursery, client_id, self.settings, security)
+        self.meters = self._caller.meters
+        self.connected_once = self._caller.connected_once
         self._connections: dict[tuple[int, str], NodeConnection] = {}
         # As in Kafka: the broker behind a bootstrap address is unknown, so the address gets a negative node id.
         self._bootstrap = [
@@ -99,6 +102,9 @@ class Cluster:
         """Reason why no broker answered the last `call_any`; empty if one did."""
         self._wanted: dict[str, None] = {}
         """Topics of the next refresh, unless it covers all of them."""
+        self._not_the_one: NodeConnection | None = None
+        self._last_used: NodeConnection | None = None
+        """The connection of the last `call_connected`."""
         self._answered_by: NodeConnection | None = None
         """The node that answered the last `call_any`."""
         self._refreshed_from: NodeConnection | None = None
@@ -387,6 +393,10 @@ class Cluster:
         self._refreshed_from_ms = now_ms
         return self._refreshed_from if self._refreshed_from_count > SAME_NODE_LIMIT else None
 
+    def prefer_others(self) -> None:
+        """The node that answered the last `call_any` is not the right one: it is called last from now on."""
+        self._not_the_one = self._answered_by
+
     async def call_any(self, request: Message, timeout_ms: int = 0, last: NodeConnection | None = None) -> Any:
         """Call any broker that can be reached, `last` only if no other can. NoBrokerAvailable if none can; ChannelError
         if one was reached and did not answer (it may have processed the request); KafkaError as `call`.
@@ -394,7 +404,7 @@ class Cluster:
         deadline_ms = self.now_ms() + (timeout_ms or self.settings.request_timeout_ms)
         reasons = []
         unsupported: KafkaError | None = None
-        candidates = self._candidates()
+        candidates, last = self._candidates(), last or self._not_the_one
         for connection in candidates if last is None else sorted(candidates, key=lambda each: each is last):
             left_ms = deadline_ms - self.now_ms()
             if left_ms <= 0:
@@ -419,6 +429,21 @@ class Cluster:
             raise unsupported
         self._failure = "; ".join(reasons) or "no broker is known"
         raise NoBrokerAvailable(self._failure)
+
+    def offers(self, api: ApiKey) -> bool:
+        """Whether a broker that is connected now serves this API."""
+        return any(connection.connected and connection.offers(api) for connection in self._every_connection())
+
+    async def call_connected(self, request: Message) -> Any:
+        """Call a broker to which there is a connection, the same one as the last time if possible. NoBrokerAvailable if
+        there is none; raises as `NodeConnection.call`.
+        """
+        connected = [connection for connection in self._every_connection() if connection.connected]
+        if self._last_used not in connected:
+            self._last_used = next(iter(in_turn(connected, 0)), None)
+        if self._last_used is None:
+            raise NoBrokerAvailable("no broker is connected")
+        return await self._last_used.call(request, self.settings.request_timeout_ms)
 
     def _candidates(self) -> Iterator[NodeConnection]:
         """Connections to try, in this order: known brokers that may be dialled now (silent ones last), bootstrap

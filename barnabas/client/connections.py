@@ -16,6 +16,7 @@ import trio
 from barnabas.client.cluster_settings import ClusterSettings
 from barnabas.client.errors import SslAuthenticationException, UnsupportedVersionException
 from barnabas.client.metadata import Node
+from barnabas.client.telemetry.meters import ClientMeters
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode, KafkaError, UnsupportedFieldError
 from barnabas.protocol.schema import Message
@@ -51,6 +52,9 @@ class Caller:
     security: ChannelSecurity | None = None
     silent: set[int] = field(default_factory=set)
     """Ids of the nodes that did not answer their last call in time, on whichever connection."""
+    meters: ClientMeters = field(default_factory=ClientMeters)
+    connected_once: trio.Event = field(default_factory=trio.Event)
+    """Set when the first connection is established."""
 
 
 class NodeConnection:
@@ -60,6 +64,8 @@ class NodeConnection:
         settings, chance = caller.settings, caller.world.chance
         self.node = node
         self._silent = caller.silent
+        self._meters = caller.meters
+        self._connected_once = caller.connected_once
         self.channel = Channel(
             caller.world, caller.nursery, node.host, node.port, client_id=caller.client_id, security=caller.security
         )
@@ -148,6 +154,7 @@ class NodeConnection:
             if wait_ms := self.wait_ms():
                 raise NotSent(f"{self.node} is not dialled for another {wait_ms} ms: {self._reason}")
             await self.connect(timeout_ms)
+        sent_ms = self._clock.now_ms() if self._meters.is_measuring else None
         try:
             response = await self.channel.call(request, timeout_ms=timeout_ms, at_most=at_most)
         except (AuthenticationFailed, TlsFailed) as failed:
@@ -158,17 +165,23 @@ class NodeConnection:
             self._learn_from(failed)
             raise self._with_hint(failed) from failed
         self._learn_from(response)
+        if sent_ms is not None:
+            self._measure(sent_ms)
         return response
 
     def ask(
         self, request: Message, on_response: Callable[[Any], object], timeout_ms: int, at_most: int | None = None
     ) -> None:
-        """As `Channel.send_now`, without yielding; only for a node that does not throttle (`free_from_ms`). Raises
+        """Like `Channel.send_now`, without yielding; only for a node that does not throttle (`free_from_ms`). Raises
         UnsupportedVersionException as `call`.
         """
 
+        sent_ms = self._clock.now_ms() if self._meters.is_measuring else None
+
         def answered(answer: Any) -> None:
             self._learn_from(answer)
+            if sent_ms is not None and not isinstance(answer, ChannelError):
+                self._measure(sent_ms)
             on_response(answer)
 
         try:
@@ -225,6 +238,8 @@ class NodeConnection:
             raise
         self._established = True
         self._answered = False
+        self._meters.connected(self._clock.now_ms())
+        self._connected_once.set()
         self._reconnect.reset()
         self._setup.reset()
         self._setup_ms = self._setup.next_ms()
@@ -258,6 +273,15 @@ class NodeConnection:
         throttle_ms = getattr(answer, "throttle_time_ms", 0)
         if throttle_ms > 0:
             self._throttled_until_ms = max(self._throttled_until_ms, self._clock.now_ms() + throttle_ms)
+
+    def _measure(self, sent_ms: int) -> None:
+        now_ms = self._clock.now_ms()
+        self._meters.answered(self.node.node_id, now_ms - sent_ms, now_ms)
+
+    def offers(self, api: ApiKey) -> bool:
+        """Whether the node, as far as it is connected, serves this API in a version of ours."""
+        spec, (lowest, highest) = API_SPECS[api], self.channel.versions.get(api, (0, -1))
+        return max(lowest, spec.min_version) <= min(highest, spec.max_version)
 
     async def _unthrottled(self, timeout_ms: int) -> None:
         wait_ms = self._throttled_until_ms - self._clock.now_ms()

@@ -37,6 +37,8 @@ class ClientSettings(SecuritySettings):
     metadata_recovery_strategy: str = Field("rebootstrap", pattern="^(rebootstrap|none)$")
     metadata_recovery_rebootstrap_trigger_ms: int = Field(300_000, ge=0)
     allow_auto_create_topics: bool = True
+    enable_metrics_push: bool = True
+    """Push metrics to brokers that ask for them (KIP-714). Nothing is sent to brokers that do not offer it."""
 
     @field_validator("bootstrap_servers", mode="before")
     @classmethod
@@ -74,6 +76,7 @@ class ClientOptions(SecurityOptions, total=False):
     metadata_max_age_ms: int
     metadata_recovery_strategy: str
     metadata_recovery_rebootstrap_trigger_ms: int
+    enable_metrics_push: bool
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -32,6 +32,9 @@ LAST_WITHOUT_IMPLICIT_ADD = {"produce": 11, "txn_offset_commit": 4, "end_txn": 4
 """Later versions ask the broker to add the partition, or to bump the epoch."""
 LAST_ADD_OF_CLIENTS = 3
 """Later versions of AddPartitionsToTxn are for brokers."""
+TWO_PHASE_INIT = 6
+"""The version of InitProducerId that has the fields of two-phase commit; Kafka 4.3 does not call it stable."""
+NEVER_TIMES_OUT_MS = 2**31 - 1
 BROKERS_ADD_FROM = 2
 """The transaction.version from which on brokers add partitions and each end bumps the epoch."""
 
@@ -62,6 +65,12 @@ class TransactionRequests:
             producer_id=self.producer.producer_id,
             producer_epoch=self.producer.epoch,
         )
+
+    def init_two_phase(self, *, keep_prepared: bool) -> InitProducerIdRequest:
+        """Transactions without a timeout. `keep_prepared` keeps the open transaction (KIP-939)."""
+        request = self.init_producer_id(NEVER_TIMES_OUT_MS)
+        request.enable2_pc, request.keep_prepared_txn = True, keep_prepared
+        return request
 
     def add_partitions(self, partitions: Iterable[TopicPartition]) -> AddPartitionsToTxnRequest:
         return AddPartitionsToTxnRequest(

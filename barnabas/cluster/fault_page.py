@@ -16,6 +16,8 @@ import mmap
 import struct
 from pathlib import Path
 
+from barnabas.cluster.layout import Layout
+
 PAGE_BYTES = 128
 _OFFSET = struct.Struct("<q")
 _DISK, _ARMED, _STRUCK, _POWER_CUTS, _NAME = 8, 9, 10, 11, 16
@@ -91,3 +93,8 @@ class FaultPage:
             self.power_is_cut()
         self._page[_STRUCK] = 1
         return what
+
+
+def page_of(layout: Layout, name: str) -> FaultPage:
+    """The fault page of a node."""
+    return FaultPage(layout.data / "run" / "faults" / name)

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from barnabas.cluster.breakable_programs import what_joins
 from barnabas.cluster.errors import ClusterError, WrongArgument
 from barnabas.cluster.keeping import LOCK_FILE, KeepFile
 from barnabas.cluster.layout import LOCAL_SHAPE, Layout, Node
-from barnabas.cluster.linked import what_joins
-from barnabas.cluster.plan import LAUNCHER_REFUSES, Plan, Programs, Start
+from barnabas.cluster.node_faults import NodeFaults
+from barnabas.cluster.plan import LAUNCHER_REFUSES, MODULES, Plan, Programs, Start
 from barnabas.cluster.ports import is_free
 from barnabas.cluster.probe import Key, NoAnswer
 from barnabas.cluster.processes import ProcessId, State, state_of
@@ -144,6 +145,13 @@ class LocalCluster:
         """Lets a paused node go on."""
         self._process(self.layout.node(name)).send(signal.SIGCONT)
 
+    @property
+    def faults(self) -> NodeFaults:
+        """Cut links, wrong clocks, full disks. Raises `ClusterError` unless the nodes were started to be broken."""
+        if self._programs.modules == MODULES and what_joins(self.layout) is None:
+            raise ClusterError("the nodes of this cluster cannot be broken: start them with programs=BREAKABLE")
+        return NodeFaults(self.layout)
+
     def processes(self) -> list[NodeStatus]:
         """The nodes' processes; asks no node."""
         return read_processes(self.layout)
@@ -188,11 +196,11 @@ class LocalCluster:
             except NoAnswer as error:
                 return f"{broker.name} does not answer ({error})"
             if view.cluster_id != self.layout.cluster_id:
-                return f"port {broker.port} is in the hands of cluster {view.cluster_id}"
+                return f"port {broker.port} belongs to cluster {view.cluster_id}"
             if not expected <= view.brokers:
                 return f"{broker.name} does not see brokers {sorted(expected - view.brokers)} yet"
             if view.leaderless:
-                return f"nobody leads {view.leaderless[0]}"
+                return f"{view.leaderless[0]} has no leader"
         answered = quorum_status(quorum_answerers(self.layout, self._key), self._key)
         return "" if answered else "there is no active controller"
 

@@ -1,7 +1,7 @@
 """A node in a network namespace of its own, with an address of its own: what happens to its packets is the kernel's.
 
 Where each node lives stands in `DATA/run/namespaces.json`. Its clock, disk and fault points are those of
-`proxied_node.py`; there is no proxy. Linux, and root.
+`breakable_node.py`. Linux, and root.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 
 import trio
 
+from barnabas.cluster.breakable_node import faulty_world
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.plan import MODULES
-from barnabas.cluster.proxied_node import faulty_world
 from barnabas.runtime.process import CannotRun, Program
 from barnabas.security.addresses import PORTS_ABOVE
 

@@ -26,7 +26,7 @@ _correlation_ids = count(1)
 
 
 class NoAnswer(Exception):
-    """The node does not listen, does not answer in time, or answers nonsense."""
+    """The node does not listen, does not answer in time, or answers something else."""
 
 
 @dataclass(frozen=True, slots=True)

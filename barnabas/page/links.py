@@ -1,29 +1,24 @@
-"""Links between the nodes of a local cluster that can be cut: one proxy per direction.
+"""Links between the nodes of a local cluster, cut in both directions.
 
 Blocking; for one thread at a time.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from barnabas.cluster.errors import WrongArgument
 from barnabas.cluster.layout import Layout
-from barnabas.cluster.proxied_node import save_ways
-from barnabas.cluster.proxy.driver import ProxyProcess
+from barnabas.cluster.node_faults import NodeFaults
 
 
 class Links:
-    """All links of one cluster. Close it after the nodes have ended: without proxies they are isolated."""
+    """All links of one cluster of breakable nodes."""
 
     def __init__(self, layout: Layout) -> None:
-        """Create it before the nodes are started. Raises `ClusterError`."""
+        """None is cut, also if an earlier page left some cut."""
         self._names = [node.name for node in layout.nodes]
-        self._proxy = ProxyProcess(
-            {node.name: node.port for node in layout.nodes}, {node.name: node.port for node in layout.brokers}
-        )
+        self._faults = NodeFaults(layout)
         self._cut: dict[tuple[str, str], None] = {}
-        save_ways(layout, self._proxy.ports)
+        self.heal()
 
     @property
     def cut(self) -> list[tuple[str, str]]:
@@ -31,12 +26,11 @@ class Links:
         return list(self._cut)
 
     def set_cut(self, one: str, other: str, *, cut: bool) -> None:
-        """Silently drops, or again forwards, everything between the two nodes. Raises `ClusterError`."""
+        """Silently holds back, or again forwards, everything between the two nodes. Raises `ClusterError`."""
         pair = self.pair(one, other)
-        self._proxy.set_links(
-            (source, target, replace(self._proxy.link(source, target), cut=cut))
-            for source, target in (pair, pair[::-1])
-        )
+        change = self._faults.cut if cut else self._faults.mend
+        for source, target in (pair, pair[::-1]):
+            change(source, target)
         self._cut.pop(pair, None)
         if cut:
             self._cut[pair] = None
@@ -53,8 +47,5 @@ class Links:
 
     def heal(self) -> None:
         """Heals all links."""
-        self._proxy.heal()
+        self._faults.heal()
         self._cut.clear()
-
-    def close(self) -> None:
-        self._proxy.close()

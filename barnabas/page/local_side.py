@@ -1,7 +1,7 @@
 """The local cluster behind a page. Blocking.
 
-A page with fault buttons starts the cluster itself, with links that can be cut, unless one is running. Links end with
-the page, and nodes without links are isolated: so the page stops a cluster that it started.
+A page with fault buttons starts the cluster itself, with links that can be cut, unless one is running. It stops a
+cluster that a page started, itself or an earlier one.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import trio
 
+from barnabas.cluster.breakable_programs import BREAKABLE, take_page_lock, what_joins
 from barnabas.cluster.errors import ClusterError
-from barnabas.cluster.linked import LINKED, any_has_links, take_page_lock
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.processes import state_of
 from barnabas.page.links import Links
@@ -48,8 +48,6 @@ class LocalSide:
             self.links.heal()
             self.cluster.down(DOWN_SECONDS)
         finally:
-            self.links.close()
-            (self.cluster.layout.data / "run" / "proxy.json").unlink(missing_ok=True)
             self.release_lock()
         return True
 
@@ -90,20 +88,14 @@ def open_for_faults(
     lock = take_page_lock(data)
     if lock is None:
         raise ClusterError(f"another page controls the cluster in {data}; leave out --allow-faults to view it")
-    if alive and not any_has_links(present.layout):
+    if alive and what_joins(present.layout) is None:
         os.close(lock)
         note(f"using the running cluster in {data}; its links cannot be cut, as it was not started by a page")
         return LocalSide(present)
-    if present.layout.is_secure:
-        os.close(lock)
-        raise ClusterError(
-            f"the cluster in {data} is secure, and links are for PLAINTEXT only; start it with `barnabas cluster up`"
-            " before the page"
-        )
     if alive:
-        note(f"the cluster in {data} lost its links when its page ended; restarting it")
-        present.down(DOWN_SECONDS)
-    cluster = LocalCluster(data, base_port, settings, programs=LINKED)
+        note(f"taking over the cluster in {data} from a page that ended without stopping it")
+        return LocalSide(present, Links(present.layout), lock)
+    cluster = LocalCluster(data, base_port, settings, programs=BREAKABLE)
     side = LocalSide(cluster, Links(cluster.layout), lock)
     try:
         cluster.up()

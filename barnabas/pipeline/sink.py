@@ -343,7 +343,7 @@ def check_failures(reports: Sequence[PartitionReport]) -> None:
 
 
 def check_reports(reports: Sequence[PartitionReport]) -> None:
-    """As `check_failures`; also Untrusted if two tasks wrote to one partition, because the leader may have taken
+    """Like `check_failures`; also Untrusted if two tasks wrote to one partition, because the leader may have taken
     batches of one for duplicates of the other's."""
     check_failures(reports)
     counts = Counter((report.topic, report.partition) for report in reports)

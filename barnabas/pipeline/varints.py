@@ -28,7 +28,7 @@ def read_varints(data: Bytes, positions: Ints) -> tuple[Ints, Ints]:
 
 
 def read_varlongs(data: Bytes, positions: Ints) -> tuple[Ints, Ints]:
-    """As `read_varints`, for int64 in at most ten bytes."""
+    """Like `read_varints`, for int64 in at most ten bytes."""
     return _read(data, positions, _MAX_VARLONG_BYTES)
 
 

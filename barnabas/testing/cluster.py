@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Self
 
+from barnabas.cluster.breakable_programs import BREAKABLE
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.local import LocalCluster
-from barnabas.cluster.plan import MODULES, Programs
 from barnabas.cluster.ports import free_base_port
 from barnabas.cluster.processes import State
 from barnabas.cluster.status import PartitionStatus
-from barnabas.testing.node import open_wires
 from barnabas.testing.topics import WAIT_SECONDS, create_topic
 
 QUICK_GROUPS = {
@@ -40,8 +39,7 @@ class ClusterForTests(LocalCluster):
 
     def __init__(self, data_dir: str | Path, overrides: Mapping[str, str] | None = None) -> None:
         """`overrides` are settings of all nodes, in addition to `NO_RETENTION`."""
-        programs = Programs(dict.fromkeys(MODULES, "barnabas.testing.node"))
-        super().__init__(data_dir, free_base_port(), {**NO_RETENTION, **(overrides or {})}, programs=programs)
+        super().__init__(data_dir, free_base_port(), {**NO_RETENTION, **(overrides or {})}, programs=BREAKABLE)
 
     @classmethod
     def start_new(cls, data: Path, overrides: Mapping[str, str] | None = None) -> Self:
@@ -70,22 +68,25 @@ class ClusterForTests(LocalCluster):
         """Drop traffic between nodes of different groups without closing connections. Nodes in no group are one more
         group; clients still reach all nodes. Replaces an earlier partition.
         """
-        sides = [[self.layout.node(name).name for name in group] for group in groups]
-        named = {name for side in sides for name in side}
-        sides.append([node.name for node in self.nodes if node.name not in named])
-        wires = open_wires(self.layout)
-        wires.heal()
-        wires.partition(sides)
+        self.faults.partition(groups)
 
     def heal(self) -> None:
         """Undo `partition`."""
-        open_wires(self.layout).heal()
+        self.faults.heal()
+
+    def set_clock(self, name: str, offset_ms: int) -> None:
+        """Set the wall clock of a node wrong by this much; 0 sets it right."""
+        self.faults.set_clock(name, offset_ms)
+
+    def fill_disk(self, name: str, full: bool = True) -> None:
+        """Let the disk of a node be full (ENOSPC), or have room again."""
+        self.faults.fill_disk(name, full=full)
 
     def repair(self) -> list[str]:
-        """Undo all faults: heal, resume paused nodes, start dead ones, and wait until the cluster accepts writes.
-        Returns the names of the started nodes. Cheap if there is nothing to repair.
+        """Undo all faults: those of links, clocks and disks; resume paused nodes, start dead ones, and wait until the
+        cluster accepts writes. Returns the names of the started nodes. Cheap if there is nothing to repair.
         """
-        self.heal()
+        self.faults.repair()
         states = {node.name: node.state for node in self.processes()}
         for name, state in states.items():
             if state == State.PAUSED.value:

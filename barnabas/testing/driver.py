@@ -29,6 +29,7 @@ def calls_of(cluster: ClusterForTests) -> dict[str, Callable[..., Any]]:
         for function in (
             cluster.active_controller,
             cluster.create_topic,
+            cluster.fill_disk,
             cluster.heal,
             cluster.kill,
             cluster.leader_of,
@@ -37,6 +38,7 @@ def calls_of(cluster: ClusterForTests) -> dict[str, Callable[..., Any]]:
             cluster.pause,
             cluster.repair,
             cluster.resume,
+            cluster.set_clock,
             cluster.start,
             cluster.stop,
             cluster.wait_ready,

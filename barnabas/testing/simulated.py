@@ -21,6 +21,7 @@ from barnabas.protocol.messages.describe_quorum import DescribeQuorumRequest, Re
 from barnabas.protocol.schema import Message
 from barnabas.runtime.channel import Channel, ChannelError
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
+from barnabas.runtime.simulated.store import DEFAULT_CAPACITY_BYTES
 from barnabas.runtime.world import World
 from barnabas.testing.cluster import NO_RETENTION, QUICK_GROUPS
 
@@ -58,6 +59,7 @@ class SimulatedClusterForTests:
         self._side_of: dict[str, int] = {}
         """Group of each host that is in one."""
         self._paused: dict[str, None] = {}
+        self._clock_offsets_ms: dict[str, int] = {}
 
     def run(self, test: Callable[[], Awaitable[object]]) -> None:
         """Run a test once the cluster accepts writes; raises its exceptions.
@@ -156,6 +158,19 @@ class SimulatedClusterForTests:
         """Undo `partition`."""
         self._side_of = {}
         self._set_wires()
+
+    def set_clock(self, name: str, offset_ms: int) -> None:
+        """Set the wall clock of a node wrong by this much; 0 sets it right."""
+        [name] = self._known([name])
+        self.universe.host(name).wall_clock.jump(offset_ms - self._clock_offsets_ms.get(name, 0))
+        self._clock_offsets_ms[name] = offset_ms
+
+    def fill_disk(self, name: str, full: bool = True) -> None:
+        """Let the disk of a node be full: what makes a file longer fails with ENOSPC. `full=False` gives it room
+        again."""
+        [name] = self._known([name])
+        store = self.universe.disk(name)
+        store.capacity_bytes = store.used_bytes if full else DEFAULT_CAPACITY_BYTES
 
     def _known(self, names: Iterable[str]) -> list[str]:
         known = list(names)

@@ -1,4 +1,5 @@
-"""ListGroups (16), DescribeGroups (15), ConsumerGroupDescribe (69), ShareGroupDescribe (77), DeleteGroups (42)."""
+"""ListGroups (16), DescribeGroups (15), ConsumerGroupDescribe (69), ShareGroupDescribe (77), StreamsGroupDescribe (89),
+DeleteGroups (42)."""
 
 from __future__ import annotations
 
@@ -18,20 +19,26 @@ from barnabas.broker.coordinator.outcome import NOBODY
 from barnabas.broker.coordinator.shard import ShardState
 from barnabas.broker.groups.description import Description
 from barnabas.broker.groups.machine import ClassicDescription, ConsumerDescription, ShareDescription
+from barnabas.broker.groups.streams.description import StreamsDescription
 from barnabas.broker.shares.state import ShareStateStore
 from barnabas.protocol.acls import AclOperation
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import consumer_group_describe as consumer
 from barnabas.protocol.messages import describe_groups as classic
 from barnabas.protocol.messages import share_group_describe as share
+from barnabas.protocol.messages import streams_group_describe as streams
 from barnabas.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from barnabas.runtime.dispatch import Call
 from barnabas.runtime.meter import ANSWER_TOO_LARGE, STEP_ITEMS, Meter
 from barnabas.runtime.server import Steps
 
-Group = TypeVar("Group", classic.DescribedGroup, consumer.DescribedGroup, share.DescribedGroup)
-Member = TypeVar("Member", classic.DescribedGroupMember, consumer.Member, share.Member)
+Group = TypeVar(
+    "Group", classic.DescribedGroup, consumer.DescribedGroup, share.DescribedGroup, streams.DescribedGroup
+)
+Member = TypeVar(
+    "Member", classic.DescribedGroupMember, consumer.Member, share.Member, streams.Member | streams.Subtopology
+)
 
 
 def list_groups(groups: GroupShards, call: Call) -> Steps:
@@ -177,6 +184,51 @@ def _size_of_share(member: share.Member) -> tuple[int, int]:
     return 1 + len(partitions) + len(member.subscribed_topic_names), size_bytes
 
 
+def streams_group_describe(groups: GroupShards, is_enabled: Callable[[], bool], call: Call) -> Steps:
+    """`is_enabled`: whether streams groups are."""
+    request: streams.StreamsGroupDescribeRequest = call.message
+    enabled = is_enabled()
+
+    def read(group_id: str, reads: CoordinatorReads[streams.DescribedGroup]) -> StreamsDescription:
+        if not enabled:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        shard = groups.shard(group_id)
+        reads.depends_on(shard)
+        return shard.machine.describe_streams(group_id)
+
+    def error(group_id: str, code: ErrorCode) -> streams.DescribedGroup:
+        return streams.DescribedGroup(group_id=group_id, error_code=code)
+
+    def finish(described: Sequence[streams.DescribedGroup]) -> None:
+        call.answer(streams.StreamsGroupDescribeResponse(groups=list(described)))
+
+    size, topics = _size_of_streams, _topics_of_streams
+    asked = _Describing(request.group_ids, read, error, size, finish, topics, is_checked=enabled)
+    yield from _describe_all(call, asked)
+
+
+def _topics_of_streams(part: streams.Member | streams.Subtopology) -> Iterable[str]:
+    if isinstance(part, streams.Member):
+        return ()
+    internal = (it.name for it in chain(part.repartition_source_topics, part.state_changelog_topics))
+    return chain(part.source_topics, part.repartition_sink_topics, internal)
+
+
+def _size_of_streams(part: streams.Member | streams.Subtopology) -> tuple[int, int]:
+    if isinstance(part, streams.Subtopology):
+        infos = [*part.repartition_source_topics, *part.state_changelog_topics]
+        names = [*part.source_topics, *part.repartition_sink_topics, *(it.name for it in infos)]
+        configs = [text for it in infos for config in it.topic_configs for text in (config.key, config.value)]
+        return 1 + len(names) + len(configs), sum(map(len, names)) + sum(map(len, configs))
+    now, target = part.assignment, part.target_assignment
+    tasks = [it for each in (now, target) for it in (*each.active_tasks, *each.standby_tasks, *each.warmup_tasks)]
+    size_bytes = sum(4 * len(it.partitions) + len(it.subtopology_id) for it in tasks)
+    size_bytes += sum(len(tag.key) + len(tag.value) for tag in part.client_tags)
+    return 1 + len(tasks) + len(part.client_tags), size_bytes
+
+
 @dataclass(frozen=True, slots=True)
 class _Describing(Generic[Group, Member]):
     """A request that describes groups by id."""
@@ -186,7 +238,7 @@ class _Describing(Generic[Group, Member]):
     """Describes one group. Raises KafkaError if its coordinator is not here."""
     error: Callable[[str, ErrorCode], Group]
     size: Callable[[Member], tuple[int, int]]
-    """Elements of a member, and bytes of its strings."""
+    """Elements of a member (or of another part of a group), and bytes of its strings."""
     finish: Callable[[Sequence[Group]], None]
     topics: Callable[[Member], Iterable[str]]
     """Topics that the description of a member names."""
@@ -223,12 +275,11 @@ def _describe_all(call: Call, asked: _Describing[Group, Member]) -> Steps:
         reads.put(group)
         if authorizes and group.error_code == ErrorCode.NONE:
             group.authorized_operations = group_operations(call, group_id)
-        described: list[Any] = group.members
         for member in members:
             if call.has_authorizer and (yield from parted(asked.topics(member), may_describe_topic, meter))[1]:
                 reads.parts[-1] = _hidden(asked.error(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
                 break
-            described.append(member)
+            _list_of(group, member).append(member)
             elements, size_bytes = asked.size(member)
             meter.answer_grows(elements, size_bytes)
             if meter.step_ends(1 + elements):
@@ -240,9 +291,20 @@ def _describe_all(call: Call, asked: _Describing[Group, Member]) -> Steps:
     reads.settle(asked.finish)
 
 
+def _list_of(group: Group, part: Member) -> list[Any]:
+    """The list of the group's description that `part` belongs to."""
+    if isinstance(part, streams.Subtopology):
+        assert isinstance(group, streams.DescribedGroup) and group.topology is not None
+        assert group.topology.subtopologies is not None
+        return group.topology.subtopologies
+    return group.members
+
+
 def _hidden(group: Group) -> Group:
     if isinstance(group, consumer.DescribedGroup | share.DescribedGroup):
         group.error_message = "The group has described topic(s) that the client is not authorized to describe."
+    if isinstance(group, streams.DescribedGroup):
+        group.error_message = "The described group uses topics that the client is not authorized to describe."
     return group
 
 

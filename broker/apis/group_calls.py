@@ -10,7 +10,7 @@ from barnabas.broker.coordinator.outcome import Operation, Reply
 from barnabas.broker.coordinator.shard import Shard
 from barnabas.broker.groups.group import Client, describes_all
 from barnabas.broker.groups.machine import GroupMachine
-from barnabas.kraft.metadata.features import GROUP_VERSION, SHARE_VERSION
+from barnabas.kraft.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.errors import KafkaError
@@ -59,6 +59,13 @@ def consumer_protocol_is_enabled(settings: BrokerSettings, image: MetadataImage)
 def share_groups_are_enabled(image: MetadataImage) -> bool:
     """The cluster's features allow share groups (KIP-932)."""
     return image.features.level(SHARE_VERSION) >= 1
+
+
+def streams_groups_are_enabled(settings: BrokerSettings, image: MetadataImage) -> bool:
+    """Both this broker's file and the cluster's features allow streams groups (KIP-1071)."""
+    if "streams" not in settings.group_coordinator_rebalance_protocols:
+        return False
+    return image.features.level(STREAMS_VERSION) >= 1
 
 
 def client_of(call: Call) -> Client:

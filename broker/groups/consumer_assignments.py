@@ -14,13 +14,13 @@ from barnabas.broker.groups import consumer_records as records
 from barnabas.broker.groups.assignors import ASSIGNORS, NAMES_OF_CLASSES
 from barnabas.broker.groups.consumer_group import ConsumerGroup, RefreshDeadline
 from barnabas.broker.groups.consumer_member import ConsumerMember, MemberState, Partitions
-from barnabas.broker.groups.consumer_sessions import Sessions
 from barnabas.broker.groups.decision_notes import note_epoch, note_targets
 from barnabas.broker.groups.group import GroupContext
 from barnabas.broker.groups.group_configs import consumer_assignment_interval_ms
 from barnabas.broker.groups.group_update import Update
 from barnabas.broker.groups.pattern_searches import PatternSearches
 from barnabas.broker.groups.reconciliation import Reconciliation
+from barnabas.broker.groups.sessions import Sessions
 from barnabas.broker.groups.target_assignment import TargetAssignment, compute_targets, target_records, topic_ids
 from barnabas.broker.groups.topic_hashes import TopicHashes
 from barnabas.kraft.metadata.delta import MetadataDelta, TopicDelta

@@ -192,7 +192,7 @@ class ConsumerGroup:
         if commit.generation_or_epoch > member.epoch:
             raise self._stale(member, f"epoch {commit.generation_or_epoch} is newer than {member.epoch}")
 
-    def check_commit_of(self, commit: Commit, topic_id: bytes, partition: int) -> None:
+    def check_commit_of(self, commit: Commit, topic: str, topic_id: bytes, partition: int) -> None:
         """Check that one offset may be committed with the member epoch of the commit. An older epoch is
         valid as long as the member has owned the partition since then (KIP-1251).
 

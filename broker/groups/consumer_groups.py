@@ -2,7 +2,7 @@
 
 A member's heartbeat reports its subscription and its owned partitions; the answer lists its assignment. Decisions are
 written and come back by `replay`; nothing else changes durable state. This file decides membership;
-`consumer_assignments` computes assignments, and `consumer_sessions` enforces timeouts.
+`consumer_assignments` computes assignments, and `sessions` enforces timeouts.
 
 Knows no other kind of group: conversions go through `migration`.
 """
@@ -32,12 +32,12 @@ from barnabas.broker.groups.consumer_member import (
     ConsumerMember,
     MemberState,
 )
-from barnabas.broker.groups.consumer_sessions import Sessions
 from barnabas.broker.groups.decision_notes import note_member_fenced
 from barnabas.broker.groups.description import Description
 from barnabas.broker.groups.group import Client, Group, GroupContext, GroupType
 from barnabas.broker.groups.group_configs import consumer_heartbeat_interval_ms, consumer_session_timeout_ms
 from barnabas.broker.groups.group_update import Update
+from barnabas.broker.groups.sessions import Sessions
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.consumer_group_describe import DescribedGroup, Member
@@ -76,7 +76,7 @@ class ConsumerGroups:
     def __init__(self, context: GroupContext) -> None:
         self.migration: Migration | None = None
         self._context = context
-        self.sessions = Sessions(context, self.fence)
+        self.sessions = Sessions("consumer", context.timers, self._member, self.fence)
         self.assignments = Assignments(context, self.sessions)
 
     # -- ConsumerGroupHeartbeat
@@ -125,6 +125,10 @@ class ConsumerGroups:
         """None if the group does not exist or is of another kind."""
         group = self._context.groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
+
+    def _member(self, group_id: str, member_id: str) -> ConsumerMember | None:
+        group = self.find(group_id)
+        return None if group is None else group.members.get(member_id)
 
     def group(self, group_id: str) -> ConsumerGroup:
         """Raises KafkaError GROUP_ID_NOT_FOUND."""

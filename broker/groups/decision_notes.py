@@ -5,6 +5,7 @@ from __future__ import annotations
 from barnabas.broker.groups.classic_group import ClassicGroup
 from barnabas.broker.groups.consumer_group import ConsumerGroup
 from barnabas.broker.groups.share_group import ShareGroup
+from barnabas.broker.groups.streams.streams_group import StreamsGroup
 from barnabas.runtime.decisions import DecisionKind, Notes
 
 
@@ -77,8 +78,8 @@ def note_member_fenced(notes: Notes, group_id: str, member_id: str, cause: str) 
     )
 
 
-def note_epoch(notes: Notes, group: ConsumerGroup | ShareGroup, epoch: int, cause: str) -> None:
-    """The epoch of a consumer or share group has increased, which leads to a new assignment."""
+def note_epoch(notes: Notes, group: ConsumerGroup | ShareGroup | StreamsGroup, epoch: int, cause: str) -> None:
+    """The epoch of a group has increased, which leads to a new assignment."""
     name = subject_of(group.group_id)
     notes.note(
         DecisionKind.REBALANCE,
@@ -91,9 +92,9 @@ def note_epoch(notes: Notes, group: ConsumerGroup | ShareGroup, epoch: int, caus
 
 
 def note_targets(
-    notes: Notes, group: ConsumerGroup | ShareGroup, epoch: int, assignor: str, members: int
+    notes: Notes, group: ConsumerGroup | ShareGroup | StreamsGroup, epoch: int, assignor: str, members: int
 ) -> None:
-    """A consumer or share group has a new target assignment."""
+    """A group has a new target assignment."""
     name = subject_of(group.group_id)
     notes.note(
         DecisionKind.REBALANCE,

@@ -40,6 +40,34 @@ def share_assignment_interval_ms(context: GroupContext, group_id: str) -> int:
     return _number(context, group_id, "share.assignment.interval.ms", default)
 
 
+def streams_session_timeout_ms(context: GroupContext, group_id: str) -> int:
+    default = context.settings().group_streams_session_timeout_ms
+    return _number(context, group_id, "streams.session.timeout.ms", default)
+
+
+def streams_heartbeat_interval_ms(context: GroupContext, group_id: str) -> int:
+    default = context.settings().group_streams_heartbeat_interval_ms
+    return _number(context, group_id, "streams.heartbeat.interval.ms", default)
+
+
+def streams_assignment_interval_ms(context: GroupContext, group_id: str) -> int:
+    """Minimum time between two target assignments."""
+    default = context.settings().group_streams_assignment_interval_ms
+    return _number(context, group_id, "streams.assignment.interval.ms", default)
+
+
+def streams_initial_rebalance_delay_ms(context: GroupContext, group_id: str) -> int:
+    """Time in which the members of a new group join, before the first target assignment."""
+    default = context.settings().group_streams_initial_rebalance_delay_ms
+    return _number(context, group_id, "streams.initial.rebalance.delay.ms", default)
+
+
+def streams_num_standby_replicas(context: GroupContext, group_id: str) -> int:
+    """Standby tasks of each stateful task."""
+    default = context.settings().group_streams_num_standby_replicas
+    return _number(context, group_id, "streams.num.standby.replicas", default)
+
+
 def _number(context: GroupContext, group_id: str, name: str, default: int) -> int:
     """The group's own value, clamped to the broker's bounds, or else the broker's setting."""
     overrides = context.image().configs.get((GROUP_RESOURCE, group_id))

@@ -31,3 +31,16 @@ MOST_ELEMENTS_READ: Final = 40_000
 """Topics and partitions that the coordinator parses, in one step, from the subscriptions of a classic group. With more
 of them the subscribed topics count as unknown.
 """
+
+MOST_TOPOLOGY_ELEMENTS: Final = 5_000
+"""Subtopologies, topics, topic configs and copartitioned topics in the topology of a streams group. A topology is one
+record.
+"""
+
+MOST_TASKS: Final = 20_000
+"""Tasks of a streams group, without standbys."""
+
+MOST_MEMBER_BYTES: Final = 64 << 10
+"""Characters that a member of a streams group sends about itself (client tags, rack, endpoint). They stay in memory as
+long as the member, and count towards MOST_GROUP_BYTES.
+"""

@@ -19,6 +19,10 @@ from barnabas.broker.groups.migration import GroupMigration
 from barnabas.broker.groups.offsets import Offsets
 from barnabas.broker.groups.share_group import ShareGroupKey
 from barnabas.broker.groups.share_groups import ShareGroups
+from barnabas.broker.groups.streams.description import StreamsDescription
+from barnabas.broker.groups.streams.description import describe as describe_streams_group
+from barnabas.broker.groups.streams.streams_group import StreamsGroupKey
+from barnabas.broker.groups.streams.streams_groups import StreamsGroups
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import (
@@ -27,6 +31,7 @@ from barnabas.protocol.messages import (
     describe_groups,
     list_groups,
     share_group_describe,
+    streams_group_describe,
 )
 from barnabas.protocol.messages.group_log import (
     GroupMetadataKey,
@@ -57,12 +62,13 @@ class GroupMachine:
         self.classic = ClassicGroups(context)
         self.consumer = ConsumerGroups(context)
         self.shares = ShareGroups(context)
+        self.streams = StreamsGroups(context)
         self.migration = GroupMigration(context, self.classic, self.consumer)
 
     # -- the machine
 
     def replay(self, key: Message, value: Message | None, producer: ProducerStamp | None, offset: int) -> None:
-        """Records of unsupported kinds of groups are ignored."""
+        """Records of unknown kinds are ignored."""
         if isinstance(key, OffsetCommitKey):
             assert value is None or isinstance(value, OffsetCommitValue)
             self.offsets.replay(key, value, producer)
@@ -76,17 +82,21 @@ class GroupMachine:
             self.consumer.replay(key, value)
         elif isinstance(key, ShareGroupKey):
             self.shares.replay(key, value)
+        elif isinstance(key, StreamsGroupKey):
+            self.streams.replay(key, value)
 
     def replay_marker(self, producer: ProducerStamp, committed: bool) -> None:
         self.offsets.replay_marker(producer, committed)
 
     def loaded(self, now: Now) -> Outcome:
         self.offsets.loaded(now)
-        return _combined([self.classic.loaded(now), self.consumer.loaded(now), self.shares.loaded(now)])
+        parts = (self.classic, self.consumer, self.shares, self.streams)
+        return _combined([part.loaded(now) for part in parts])
 
     def metadata_changed(self, delta: MetadataDelta, now: Now) -> Outcome:
         self.offsets.metadata_changed(delta, now)
-        return _combined([self.consumer.metadata_changed(delta, now), self.shares.metadata_changed(delta, now)])
+        parts = (self.consumer, self.shares, self.streams)
+        return _combined([part.metadata_changed(delta, now) for part in parts])
 
     def give_up(self) -> list[Reply]:
         return self.classic.give_up() + self.consumer.give_up()
@@ -130,6 +140,18 @@ class GroupMachine:
             group_id=group_id,
             error_code=ErrorCode.GROUP_ID_NOT_FOUND,
             error_message=_not_found_message(self.offsets.group(group_id), group_id, "share"),
+        )
+        return Description(described, iter(()))
+
+    def describe_streams(self, group_id: str) -> StreamsDescription:
+        """StreamsGroupDescribe entry."""
+        group = self.streams.find(group_id)
+        if group is not None:
+            return describe_streams_group(group)
+        described = streams_group_describe.DescribedGroup(
+            group_id=group_id,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=_not_found_message(self.offsets.group(group_id), group_id, "streams"),
         )
         return Description(described, iter(()))
 

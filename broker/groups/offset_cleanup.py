@@ -16,7 +16,12 @@ from barnabas.broker.groups.committed_offsets import CommittedOffset, CommittedO
 from barnabas.broker.groups.decision_notes import note_gone
 from barnabas.broker.groups.group import Group, GroupContext, GroupType
 from barnabas.kraft.metadata.delta import MetadataDelta
-from barnabas.protocol.messages.group_log import ConsumerGroupMetadataKey, GroupMetadataKey, OffsetCommitKey
+from barnabas.protocol.messages.group_log import (
+    ConsumerGroupMetadataKey,
+    GroupMetadataKey,
+    OffsetCommitKey,
+    StreamsGroupMetadataKey,
+)
 from barnabas.protocol.primitives import ZERO_UUID
 
 RECORDS_IN_ONE_STEP = 1000
@@ -195,7 +200,9 @@ class OffsetCleanUp:
             return False
         if group.is_empty():
             since_ms = group.empty_since_ms()
-        elif group.protocol_type != "consumer" or group.state_name() in _REBALANCING:
+        elif group.type is not GroupType.STREAMS and (
+            group.protocol_type != "consumer" or group.state_name() in _REBALANCING
+        ):
             return False
         else:
             since_ms = None
@@ -214,4 +221,6 @@ def _ended_group(record: CoordinatorRecord) -> str | None:
         return None
     if isinstance(record.key, GroupMetadataKey):
         return record.key.group
-    return record.key.group_id if isinstance(record.key, ConsumerGroupMetadataKey) else None
+    if isinstance(record.key, ConsumerGroupMetadataKey | StreamsGroupMetadataKey):
+        return record.key.group_id
+    return None

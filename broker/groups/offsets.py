@@ -13,7 +13,7 @@ from itertools import islice
 
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply
 from barnabas.broker.groups.committed_offsets import CommittedOffset, CommittedOffsets, commit_record, tombstone
-from barnabas.broker.groups.group import Commit, Group, GroupContext
+from barnabas.broker.groups.group import Commit, Group, GroupContext, GroupType
 from barnabas.broker.groups.offset_cleanup import OffsetCleanUp
 from barnabas.broker.groups.simple_group import SimpleGroup
 from barnabas.kraft.metadata.delta import MetadataDelta
@@ -70,9 +70,9 @@ class _Committing:
     """Wall time."""
     expires_ms: int
     records: list[CoordinatorRecord] = field(default_factory=list)
-    check_partition: Callable[[Commit, bytes, int], None] | None = field(init=False)
-    """Check of a single partition (topic id, index), for groups that accept commits with an older epoch. Called after
-    `Group.check_commit`; raises the same errors.
+    check_partition: Callable[[Commit, str, bytes, int], None] | None = field(init=False)
+    """Check of a single partition (topic, topic id, index), for groups that accept commits with an older epoch. Called
+    after `Group.check_commit`; raises the same errors.
     """
 
     def __post_init__(self) -> None:
@@ -175,7 +175,7 @@ class Offsets:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         group, index = committing.group, asked.partition_index
         if committing.check_partition is not None:
-            committing.check_partition(committing.commit, topic_id, index)
+            committing.check_partition(committing.commit, topic, topic_id, index)
         committed = CommittedOffset(
             asked.committed_offset,
             asked.committed_leader_epoch,
@@ -249,7 +249,7 @@ class Offsets:
         group = self.group(request.group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        if not group.is_empty() and group.protocol_type != "consumer":
+        if not group.is_empty() and group.protocol_type != "consumer" and group.type is not GroupType.STREAMS:
             # The members' subscriptions are unknown here.
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         outcome, response = Outcome(), OffsetDeleteResponse()

@@ -24,6 +24,14 @@ class TopicHashes:
     def forget(self, topic: str) -> None:
         self._by_name.pop(topic, None)
 
+    def remember(self, topic: str, image: MetadataImage) -> int:
+        """Compute the topic's hash, unless it is known. Returns the number of partitions that were hashed."""
+        found = image.topics.by_name.get(topic)
+        if found is None or topic in self._by_name:
+            return 0
+        self._of_topic(found, image)
+        return len(found.partitions)
+
     def of_group(self, topics: Iterable[str], image: MetadataImage) -> int:
         """Combined hash of the existing `topics`, ordered by name; 0 for none. An int64."""
         hashes = [self._of_topic(image.topics.by_name[name], image) for name in topics if name in image.topics.by_name]

@@ -34,6 +34,21 @@ def note_given(notes: Notes, before: Transaction, given: ProducerStamp) -> None:
     )
 
 
+def note_claimed(notes: Notes, transaction: Transaction, given: ProducerStamp) -> None:
+    """A producer asked to keep the open transaction (KIP-939)."""
+    name = subject_of(transaction.transactional_id)
+    notes.note(
+        DecisionKind.TRANSACTION,
+        name,
+        f"{name} stays open; producer {given.producer_id} in epoch {given.producer_epoch} may complete it",
+        cause="requested by InitProducerId (KeepPreparedTxn); producers before it are fenced",
+        producer_id=given.producer_id,
+        producer_epoch=given.producer_epoch,
+        producer_epoch_before=transaction.client.producer_epoch,
+        partitions=len(transaction.partitions),
+    )
+
+
 def note_prepared(notes: Notes, before: Transaction, prepared: Transaction, cause: str, *, routine: bool) -> None:
     """The result is decided; markers follow."""
     name = subject_of(before.transactional_id)

@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol
 
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply, Timers
 from barnabas.broker.transactions.decision_notes import (
+    note_claimed,
     note_completed,
     note_forgotten,
     note_given,
@@ -219,8 +220,10 @@ class TransactionMachine:
         elif transaction.state in PREPARED:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         elif transaction.state is TransactionState.ONGOING:
-            if expected not in (None, transaction.producer):
+            if expected not in (None, transaction.client):
                 raise KafkaError(ErrorCode.PRODUCER_FENCED)
+            if request.keep_prepared_txn and transaction.is_two_phase:
+                return self._claim(transaction, reply, now)
             ask_again = init_error(ErrorCode.CONCURRENT_TRANSACTIONS)
             fenced = self._fence(transaction, now)
             outcome = self._ended([fenced], [(reply, ask_again)])
@@ -236,12 +239,35 @@ class TransactionMachine:
         note_given(outcome.notes, transaction, given)
         return outcome
 
+    def _claim(self, transaction: Transaction, reply: Reply, now: Now) -> Outcome:
+        """Keep the transaction, and give the producer an id and an epoch to complete it with (KIP-939). Each retry gets
+        the next epoch.
+        """
+        client = transaction.client
+        given = ProducerStamp(client.producer_id, client.producer_epoch + 1)
+        if transaction.exhausted:
+            given = ProducerStamp(self._context.next_producer_id(), 0)
+        self._remember(transaction.transactional_id, None, given)
+        answer = InitProducerIdResponse(
+            producer_id=given.producer_id,
+            producer_epoch=given.producer_epoch,
+            ongoing_txn_producer_id=transaction.producer_id,
+            ongoing_txn_producer_epoch=transaction.producer_epoch,
+        )
+        record = transaction.claimed_by(given, now.wall_ms).record(self.feature_level)
+        outcome = Outcome([record], [(reply, answer)])
+        note_claimed(outcome.notes, transaction, given)
+        return outcome
+
     def _timeout_ms(self, request: InitProducerIdRequest) -> int:
         settings = self._context.settings()
         if request.enable2_pc and not settings.transaction_two_phase_commit_enable:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if request.keep_prepared_txn:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "KeepPreparedTxn is not supported")
+            if not settings.transaction_two_phase_commit_enable or self.feature_level < BUMPS_EPOCH:
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "KeepPreparedTxn is not supported")
+            if not request.enable2_pc:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "KeepPreparedTxn needs Enable2Pc")
         if request.enable2_pc:
             return NEVER_TIMES_OUT_MS
         if not 0 < request.transaction_timeout_ms <= settings.transaction_max_timeout_ms:
@@ -327,16 +353,20 @@ class TransactionMachine:
         note_prepared(outcome.notes, transaction, prepared, "requested by its producer (EndTxn)", routine=True)
         return outcome
 
-    def _successor(self, transaction: Transaction, transaction_version: int) -> int:
-        """Producer id that follows a transaction with an exhausted epoch."""
+    def _successor(self, transaction: Transaction, transaction_version: int) -> ProducerStamp | None:
+        """The producer after a transaction, if it is not the same as in its markers."""
         if transaction.exhausted and transaction_version >= BUMPS_EPOCH:
-            return self._context.next_producer_id()
-        return NO_PRODUCER_ID
+            return ProducerStamp(self._context.next_producer_id(), 0)
+        if not transaction.is_claimed:
+            return None
+        client = transaction.client
+        return client._replace(producer_epoch=client.producer_epoch + (transaction_version >= BUMPS_EPOCH))
 
     def _fence(self, transaction: Transaction, now: Now) -> Transaction:
         """Abort the transaction and fence its producer, which finds out by its epoch."""
         version = BUMPS_EPOCH if self.feature_level >= BUMPS_EPOCH else 0
-        successor = self._successor(transaction, version)
+        # The producer that claimed it is to be fenced, too.
+        successor = self._successor(transaction, BUMPS_EPOCH if transaction.is_claimed else version)
         return transaction.fenced().prepared(False, version, now.wall_ms, successor)
 
     def _ended(self, prepared: list[Transaction], answers: list[tuple[Reply, object]]) -> Outcome:

@@ -5,7 +5,8 @@ the record back gives an equal value, so a new coordinator continues exactly whe
 and answers belong to the machine (`machine.py`).
 
 KIP-98, KIP-360 (bumping epochs), KIP-890 (transactions version 2: each end of a transaction bumps the epoch, so that
-late messages cannot enter the next one).
+late messages cannot enter the next one), KIP-939 (a prepared transaction of a two-phase commit is kept, and *claimed*
+by the next producer, which completes it under a producer id and epoch of its own).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, ProducerStamp
 from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from barnabas.protocol.messages.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
-from barnabas.protocol.records.batch import NO_PRODUCER_ID
+from barnabas.protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 NO_TIMESTAMP = -1
 
@@ -110,7 +111,10 @@ class Transaction:
     previous_producer_id: int = NO_PRODUCER_ID
     """Producer id of the last step; differs from `producer_id` right after the id changed."""
     next_producer_id: int = NO_PRODUCER_ID
-    """While prepared: the next producer id, if the epochs of this one are exhausted."""
+    """While prepared: the producer id afterwards, if it changes. While ongoing: the id of the producer that claimed it.
+    """
+    next_producer_epoch: int = NO_PRODUCER_EPOCH
+    """The epoch that belongs to `next_producer_id`; -1 is 0, as Kafka 4.3 writes it when a producer id is exhausted."""
     transaction_version: int = 0
     """Protocol of the transaction: from `BUMPS_EPOCH` on, its end bumps the epoch."""
 
@@ -121,9 +125,28 @@ class Transaction:
         return ProducerStamp(self.producer_id, self.producer_epoch)
 
     @property
+    def is_two_phase(self) -> bool:
+        """An external coordinator decides about its transactions (KIP-939)."""
+        return self.timeout_ms == NEVER_TIMES_OUT_MS
+
+    @property
+    def is_claimed(self) -> bool:
+        """It is open, and a later producer is to complete it."""
+        return self.state is TransactionState.ONGOING and self.next_producer_id != NO_PRODUCER_ID
+
+    @property
+    def client(self) -> ProducerStamp:
+        """Producer id and epoch of the producer that may end the transaction."""
+        return self._next_producer if self.is_claimed else self.producer
+
+    @property
+    def _next_producer(self) -> ProducerStamp:
+        return ProducerStamp(self.next_producer_id, max(self.next_producer_epoch, 0))
+
+    @property
     def exhausted(self) -> bool:
         """No producer may get a higher epoch than this one."""
-        return self.producer_epoch >= EXHAUSTED_EPOCH
+        return self.client.producer_epoch >= EXHAUSTED_EPOCH
 
     @property
     def commits(self) -> bool:
@@ -133,12 +156,10 @@ class Transaction:
     @property
     def producer_afterwards(self) -> ProducerStamp:
         """While prepared: producer id and epoch once the markers are written."""
-        if self.next_producer_id != NO_PRODUCER_ID:
-            return ProducerStamp(self.next_producer_id, 0)
-        return self.producer
+        return self.producer if self.next_producer_id == NO_PRODUCER_ID else self._next_producer
 
     def timed_out(self, wall_ms: int) -> bool:
-        if self.state is not TransactionState.ONGOING or self.timeout_ms == NEVER_TIMES_OUT_MS:
+        if self.state is not TransactionState.ONGOING or self.is_two_phase:
             return False
         return self.started_ms + self.timeout_ms < wall_ms
 
@@ -170,6 +191,18 @@ class Transaction:
             started_ms=NO_TIMESTAMP,
             updated_ms=now_ms,
             next_producer_id=NO_PRODUCER_ID,
+            next_producer_epoch=NO_PRODUCER_EPOCH,
+        )
+
+    def claimed_by(self, producer: ProducerStamp, now_ms: int) -> Transaction:
+        """A producer that did not open the transaction is to complete it; earlier ones are fenced. Its partitions know
+        it under the old producer id and epoch, which the markers need.
+        """
+        return self.to(
+            TransactionState.ONGOING,
+            next_producer_id=producer.producer_id,
+            next_producer_epoch=producer.producer_epoch or NO_PRODUCER_EPOCH,
+            updated_ms=now_ms,
         )
 
     def with_partitions(
@@ -189,35 +222,45 @@ class Transaction:
         return self.to(TransactionState.PREPARE_EPOCH_FENCE, producer_epoch=min(self.producer_epoch + 1, MAX_EPOCH))
 
     def prepared(
-        self, commit: bool, transaction_version: int, now_ms: int, next_producer_id: int = NO_PRODUCER_ID
+        self, commit: bool, transaction_version: int, now_ms: int, successor: ProducerStamp | None = None
     ) -> Transaction:
-        """The result is decided. `next_producer_id` is required if version 2 ends an exhausted epoch."""
+        """The result is decided. `successor` is the producer afterwards: required if the transaction was claimed, and
+        if version 2 ends an exhausted epoch.
+        """
         state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
         epoch = self.producer_epoch
         # The epoch was bumped by the fence; once is enough.
         if transaction_version >= BUMPS_EPOCH and self.state is not TransactionState.PREPARE_EPOCH_FENCE:
             epoch = min(epoch + 1, MAX_EPOCH)
-        return self.to(
+        next_id, next_epoch = successor or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        prepared = self.to(
             state,
             producer_epoch=epoch,
-            next_producer_id=next_producer_id,
+            next_producer_id=next_id,
+            next_producer_epoch=next_epoch or NO_PRODUCER_EPOCH,
             # A transaction without partitions begins and ends now.
             started_ms=now_ms if self.state in AT_REST else self.started_ms,
             updated_ms=now_ms,
             transaction_version=transaction_version,
         )
+        # A retry of the end is recognised by the producer id that it came with.
+        return replace(prepared, previous_producer_id=self.client.producer_id)
 
     def completed(self, now_ms: int) -> Transaction:
         """All markers are written."""
         afterwards = self.producer_afterwards
-        return self.to(
+        completed = self.to(
             TransactionState.COMPLETE_COMMIT if self.commits else TransactionState.COMPLETE_ABORT,
             producer_id=afterwards.producer_id,
             producer_epoch=afterwards.producer_epoch,
             next_producer_id=NO_PRODUCER_ID,
+            next_producer_epoch=NO_PRODUCER_EPOCH,
             partitions=frozenset(),
             updated_ms=now_ms,
         )
+        if self.next_producer_id == NO_PRODUCER_ID:
+            return completed
+        return replace(completed, previous_producer_id=self.previous_producer_id)
 
     # -- checks, which raise KafkaError
 
@@ -226,6 +269,9 @@ class Transaction:
         if self.state in PREPARED:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         self._check_producer(producer)
+        if self.is_claimed:
+            # Its producer may only complete it.
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
 
     def check_verifying(self, producer: ProducerStamp) -> None:
         """Check that this producer may verify partitions of its transaction."""
@@ -234,9 +280,11 @@ class Transaction:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
 
     def _check_producer(self, producer: ProducerStamp) -> None:
-        if producer.producer_id != self.producer_id:
+        if self.is_claimed and producer == self.producer:
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+        if producer.producer_id != self.client.producer_id:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if producer.producer_epoch != self.producer_epoch:
+        if producer.producer_epoch != self.client.producer_epoch:
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
 
     def check_end(self, producer: ProducerStamp, commit: bool, transaction_version: int) -> EndStep:
@@ -272,8 +320,9 @@ class Transaction:
     # -- the log
 
     def record(self, feature_level: int) -> CoordinatorRecord:
-        """Its record; version 0 has no fields for KIP-890."""
-        version = 1 if feature_level >= 1 or self.transaction_version >= BUMPS_EPOCH else 0
+        """Its record; version 0 has no fields for KIP-890 and KIP-939."""
+        needs_fields = self.transaction_version >= BUMPS_EPOCH or self.next_producer_id != NO_PRODUCER_ID
+        version = 1 if feature_level >= 1 or needs_fields else 0
         value = TransactionLogValue(
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
@@ -286,6 +335,7 @@ class Transaction:
         if version >= 1:
             value.previous_producer_id = self.previous_producer_id
             value.next_producer_id = self.next_producer_id
+            value.next_producer_epoch = self.next_producer_epoch
             value.client_transaction_version = self.transaction_version
         return CoordinatorRecord(TransactionLogKey(transactional_id=self.transactional_id), value, version)
 
@@ -313,6 +363,7 @@ def read_transaction(key: TransactionLogKey, value: TransactionLogValue) -> Tran
         updated_ms=value.transaction_last_update_timestamp_ms,
         previous_producer_id=value.previous_producer_id,
         next_producer_id=value.next_producer_id,
+        next_producer_epoch=value.next_producer_epoch,
         transaction_version=value.client_transaction_version,
     )
 

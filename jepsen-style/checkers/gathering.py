@@ -42,7 +42,7 @@ class Gathered:
         legal: bool,
         excused: Callable[[Any], bool] | None,
     ) -> None:
-        """As `add_rows`; `excused` marks the legal ones if not all are. `describe` gets that as well."""
+        """Like `add_rows`; `excused` marks the legal ones if not all are. `describe` gets that as well."""
         if legal or excused is None:
             self.add_rows(anomaly, rows, lambda row: describe(row, legal), legal=legal)
             return

@@ -147,10 +147,3 @@ def offset_at(versions: Versions, key: int, index: int) -> int:
     """Offset of an index of a key."""
     start = int(np.searchsorted(versions.slot_key, key))
     return int(versions.slot_offset[start + index])
-
-
-def values_between(versions: Versions, key: int, low: int, high: int) -> Ints:
-    """Values (by number) whose index lies between two, without these."""
-    start = int(np.searchsorted(versions.slot_key, key))
-    rows = np.arange(*np.searchsorted(versions.held_slot, (start + low + 1, start + high)))
-    return versions.held_value[rows]

@@ -43,7 +43,7 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
         raise typer.Exit(_simulate(simulated, seed, jobs))
     try:
         attacks = [_one(name) for name in only or ATTACKS]
-        outcomes = perform(attacks, base_port, _tell)
+        outcomes = perform(attacks, base_port, _print_outcome)
     except ClusterError as error:
         print(error, file=sys.stderr)
         raise typer.Exit(2) from None
@@ -85,6 +85,6 @@ def _list() -> None:
     Console(width=None if sys.stdout.isatty() else 200).print(table)
 
 
-def _tell(outcome: Outcome) -> None:
+def _print_outcome(outcome: Outcome) -> None:
     result = "; ".join(excesses(outcome)) or "within budget"
     print(f"{outcome.name}: {result} ({outcome.seconds:.0f} s)", flush=True)

@@ -51,7 +51,7 @@ async def _spoil(fault: Fault) -> None:
 
 
 async def _replace_authority(fault: Fault) -> None:
-    """As operators do it: all nodes trust both, all get new certificates, all trust the new one alone."""
+    """Follows operators: all nodes trust both, all get new certificates, all trust the new one alone."""
     cluster = fault.cluster
     targets = [*cluster.brokers, *cluster.controllers]
 

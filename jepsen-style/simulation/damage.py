@@ -16,7 +16,7 @@ from worlds.damaging import bytes_below, covered_places
 
 
 class _Files:
-    """As much of a disk as the reader of a checkpoint needs, past all processes."""
+    """The part of a disk that the reader of a checkpoint needs, past all processes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,7 +1,7 @@
 """Real nodes whose clocks, disks and lives can be broken: what `local.py` and `netns.py` have in common besides links.
 
-Nodes run `barnabas.cluster.proxied_node`. Each has a page with the faults inside of it, and, where this machine
-lets us mount, a file system of its own whose power can be cut.
+Nodes run a variant of `barnabas.cluster.breakable_node`. Each has a page with the faults inside of it, and, where this
+machine lets us mount, a file system of its own whose power can be cut.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ import trio
 from barnabas import Admin
 from barnabas.cli.local_users import set_passwords
 from barnabas.cluster.errors import ClusterError
-from barnabas.cluster.fault_page import DEATH, DISK_FULL, DISK_WELL, FREEZE, POWER_CUT, FaultPage
 from barnabas.cluster.fault_points import DISK_POINTS
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.plan import MODULES, Programs
 from barnabas.cluster.ports import free_base_port
 from barnabas.cluster.power import Volume, cut_power, reason_against
-from barnabas.cluster.proxied_node import page_of
 from barnabas.runtime.world import World
 from barnabas.security.addresses import port_for_nodes
 from barnabas.security.client_files import Access, ours
@@ -92,10 +90,6 @@ class Disks:
         self.volumes: dict[str, Volume] = {}
         """By node; none where no power can be cut."""
         self.why_no_power: str | None = NO_MOUNT
-        for node in layout.nodes:
-            page = page_of(layout, node.name)
-            page.clock_offset_ms, page.disk = 0, DISK_WELL
-            page.disarm()
         if with_power:
             guardian.at_the_end("umount", "-l", str(layout.data / "try"))
             self.why_no_power = reason_against(layout.data)
@@ -193,7 +187,7 @@ class BreakableCluster(ProcessCluster, LinkFaults):
         await in_thread(begin)
 
     async def set_clock(self, name: str, offset_ms: int) -> None:
-        self._page(name).clock_offset_ms = offset_ms
+        self._cluster.faults.set_clock(name, offset_ms)
 
     async def power_cut(self, name: str) -> None:
         volume = self._disks.volumes.get(name)
@@ -203,7 +197,7 @@ class BreakableCluster(ProcessCluster, LinkFaults):
 
         def cut() -> None:
             cut_power(str(self._cluster.layout.log_directory(node).parent))
-            self._page(name).power_is_cut()
+            self._cluster.faults.power_is_cut(name)
             self._cluster.kill(name)
 
         try:
@@ -212,7 +206,7 @@ class BreakableCluster(ProcessCluster, LinkFaults):
             raise ClusterError(f"the power of {name} cannot be cut: {error.strerror}") from error
 
     async def fill_disk(self, name: str, *, full: bool) -> None:
-        self._page(name).disk = DISK_FULL if full else DISK_WELL
+        self._cluster.faults.fill_disk(name, full=full)
 
     async def damage(self, name: str, damage: Damage) -> Sequence[str]:
         self._require_dead(name)
@@ -225,13 +219,13 @@ class BreakableCluster(ProcessCluster, LinkFaults):
     async def kill_at(self, name: str, point: str, *, power_cut: bool = False) -> None:
         if power_cut and name not in self._disks.volumes:
             raise ClusterError(f"the power of {name} cannot be cut: {self._disks.why_no_power}")
-        self._page(name).arm(point, POWER_CUT if power_cut else DEATH)
+        self._cluster.faults.kill_at(name, point, power_cut=power_cut)
 
     async def pause_at(self, name: str, point: str) -> None:
-        self._page(name).arm(point, FREEZE)
+        self._cluster.faults.pause_at(name, point)
 
     async def disarm(self, name: str) -> bool:
-        return self._page(name).disarm()
+        return self._cluster.faults.disarm(name)
 
     async def heal(self) -> None:
         await super().heal()
@@ -264,9 +258,6 @@ class BreakableCluster(ProcessCluster, LinkFaults):
 
         await in_thread(alone)
 
-    def _page(self, name: str) -> FaultPage:
-        return page_of(self._cluster.layout, self._cluster.layout.node(name).name)
-
 
 W = TypeVar("W", bound=BreakableCluster)
 
@@ -287,6 +278,7 @@ async def opened(
     wiring: Wiring | None = None
     disks: Disks | None = None
     try:
+        cluster.faults.repair()
         wiring = await in_thread(lambda: connect(layout, guardian))
         disks = await in_thread(lambda: Disks(layout, guardian, with_power=asks_for_power(options.faults)))
         guardian.end_nodes_of(layout.data / "run")

@@ -32,11 +32,11 @@ class Guardian:
 
     def at_the_end(self, *command: str) -> None:
         """Registers a command to run at the end, before those registered so far, whether or not they succeed."""
-        self._tell({"run": command})
+        self._register({"run": command})
 
     def end_nodes_of(self, run_directory: Path) -> None:
         """Registers a directory with pid files, whose processes are killed at the end."""
-        self._tell({"kill": str(run_directory)})
+        self._register({"kill": str(run_directory)})
 
     def close(self) -> None:
         """The end is now; returns when all is undone."""
@@ -45,7 +45,7 @@ class Guardian:
             self._process.stdin.close()
         self._process.wait(END_SECONDS)
 
-    def _tell(self, what: dict[str, Any]) -> None:
+    def _register(self, what: dict[str, Any]) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(what) + "\n")
         self._process.stdin.flush()

@@ -46,23 +46,23 @@ class Packets:
         """Its namespace is a new one, and has no rules yet."""
         for (source, target, _kind), rule in self._rules.items():
             if _holder(source, target) == node:
-                self._tell(node, "-A", rule)
+                self._run(node, "-A", rule)
 
     def _set(self, source: str, target: str, kind: str, what: Sequence[str] | None) -> None:
         """`what` iptables does with packets on this way; None: nothing. One rule of each kind at a time."""
         holder = _holder(source, target)
         old = self._rules.pop((source, target, kind), None)
         if old is not None:
-            self._tell(holder, "-D", old)
+            self._run(holder, "-D", old)
         if what is not None:
             if target == CLIENT:
                 rule = ["OUTPUT", "-d", self._address_of(CLIENT), "-p", "tcp", *what]
             else:
                 rule = ["INPUT", "-s", self._address_of(source), "-p", "tcp", *what]
-            self._tell(holder, "-A", rule)
+            self._run(holder, "-A", rule)
             self._rules[source, target, kind] = rule
 
-    def _tell(self, node: str, action: str, rule: Sequence[str]) -> None:
+    def _run(self, node: str, action: str, rule: Sequence[str]) -> None:
         inside = self._enter(node)
         if inside is None:
             return

@@ -78,6 +78,8 @@ def run_in(options: WorldOptions, main: Callable[[SimCluster], Awaitable[T]]) ->
     outcome: list[T] = []
     # Objects that the collector ends while a run goes on would end at another moment in the next.
     gc.collect()
+    # Modules stay: the next collection need not visit them.
+    gc.freeze()
     gc.disable()
     try:
         with planted(find(options.plant)):

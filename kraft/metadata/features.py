@@ -23,14 +23,10 @@ SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
     GROUP_VERSION: (0, 1),
     ELR_VERSION: (0, 1),
     SHARE_VERSION: (0, 1),
-    STREAMS_VERSION: (0, 0),
+    STREAMS_VERSION: (0, 1),
 }
 """Name -> (lowest, highest) level this software works with. Raising a highest level here is all it takes for
 nodes to announce it and for `format` to finalise it."""
-
-UNSERVED_FEATURES: dict[str, int] = {STREAMS_VERSION: 1}
-"""Features of group types that this software does not serve -> highest level that it can live with. Nodes announce the
-range only if the cluster has finalised such a level already, so nobody can raise one while they are in the cluster."""
 
 METADATA_VERSION_NAMES: dict[int, str] = {
     7: "3.3-IV3",
@@ -97,15 +93,6 @@ def default_levels(metadata_version: int) -> dict[str, int]:
     return levels
 
 
-def announced_features(finalized: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """The ranges that a broker announces to a cluster with these finalised levels."""
-    ranges = dict(SUPPORTED_FEATURES)
-    for name, highest in UNSERVED_FEATURES.items():
-        if ranges[name][1] < finalized.get(name, 0) <= highest:
-            ranges[name] = (ranges[name][0], highest)
-    return ranges
-
-
 def unsupported_reason(name: str, level: int) -> str | None:
     """Reason why this software does not support `name` at `level`; None if it does."""
     lowest, highest = SUPPORTED_FEATURES.get(name, (0, 0))
@@ -118,19 +105,9 @@ def obstacle(finalized: Mapping[str, int]) -> str | None:
     """The first finalised level with which a node of this software cannot run; None if it can."""
     for name, level in finalized.items():
         reason = unsupported_reason(name, level)
-        if reason is not None and level > UNSERVED_FEATURES.get(name, 0):
+        if reason is not None:
             return f"{name} is finalised at {level}: {reason}"
     return None
-
-
-def unserved(finalized: Mapping[str, int]) -> list[str]:
-    """Finalised features that clients of this node cannot use, as one line each."""
-    return [
-        f"{name} is finalised at {finalized[name]}, but this node does not serve such groups: their clients get"
-        " UNSUPPORTED_VERSION"
-        for name in UNSERVED_FEATURES
-        if unsupported_reason(name, finalized.get(name, 0)) is not None
-    ]
 
 
 def unmet_dependency(name: str, level: int, levels: Mapping[str, int]) -> str | None:

@@ -252,11 +252,13 @@ class Raft:
         if not is_well_formed(request, self._id):
             error = ErrorCode.INVALID_REQUEST
         answer = FetchAnswer(
-            error=error, leader_id=self.leader_id, epoch=self.epoch, log_start_offset=self.log.start.offset
+            error=error,
+            leader_id=self.leader_id,
+            epoch=self.epoch,
+            log_start_offset=self.log.start.offset,
+            high_watermark=None if error is not ErrorCode.NONE else self.shown_high_watermark,
         )
-        if error is not ErrorCode.NONE:
-            return answer
-        return with_what_comes_next(replace(answer, high_watermark=self.shown_high_watermark), request, self._log)
+        return answer if error is not ErrorCode.NONE else with_what_comes_next(answer, request, self._log)
 
     def handle_fetch_snapshot(self, request: FetchSnapshot, size_bytes: int | None, now_ms: int) -> FetchSnapshotAnswer:
         """The range of bytes of a snapshot to send; `size_bytes` is the file's, None if there is no such

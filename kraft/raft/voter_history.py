@@ -30,6 +30,8 @@ class VoterHistory:
         self._local = local
         self._sets: list[tuple[int, VoterSet]] = []
         self._levels: list[tuple[int, int]] = []
+        self.is_voter = static.contains(local)
+        """This replica votes. One with the id of a voter and another directory does not: its votes are lost."""
         self.add(records)
 
     @property
@@ -50,11 +52,6 @@ class VoterHistory:
     def is_dynamic(self) -> bool:
         """Voters can be added and removed."""
         return self.kraft_version >= 1
-
-    @property
-    def is_voter(self) -> bool:
-        """This replica votes. One with the id of a voter and another directory does not: its votes are lost."""
-        return self.current.contains(self._local)
 
     def may_stand(self, high_watermark: int) -> bool:
         """True for a voter, and for one that the last set removes, until that set is known to be committed.
@@ -86,11 +83,13 @@ class VoterHistory:
                 self._sets.append((record.offset, record.voters))
             if record.kraft_version is not None:
                 self._levels.append((record.offset, record.kraft_version))
+        self._changed()
 
     def truncate_to(self, offset: int) -> None:
         """The records from `offset` on were dropped."""
         self._sets = [entry for entry in self._sets if entry[0] < offset]
         self._levels = [entry for entry in self._levels if entry[0] < offset]
+        self._changed()
 
     def started_at(self, offset: int) -> None:
         """The records before `offset` are in a snapshot: the last of them stays known."""
@@ -103,3 +102,6 @@ class VoterHistory:
         """A snapshot with these records replaced the log."""
         self._sets, self._levels = [], []
         self.add(records)
+
+    def _changed(self) -> None:
+        self.is_voter = self.current.contains(self._local)

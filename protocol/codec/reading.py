@@ -20,7 +20,7 @@ from barnabas.protocol.codec.helpers import (
     wrong_marker,
 )
 from barnabas.protocol.codec.source import FIXED, Source, field_name, holds_records
-from barnabas.protocol.schema import (
+from barnabas.protocol.structs import (
     Message,
     Reader,
     SteppedReader,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from barnabas.protocol.schema import (
+from barnabas.protocol.structs import (
     FieldSpec,
     Struct,
     WireType,

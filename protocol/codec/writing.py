@@ -7,7 +7,7 @@ from typing import Any
 
 from barnabas.protocol.codec.helpers import put_tags, put_varint, unsupported_field, wrong_uuid
 from barnabas.protocol.codec.source import FIXED, Source, field_name
-from barnabas.protocol.schema import (
+from barnabas.protocol.structs import (
     FieldSpec,
     Message,
     SteppedWriter,

@@ -121,10 +121,6 @@ class Universe:
                 process.ended(False)
         return survived
 
-    def is_dark(self, name: str) -> bool:
-        """True if its power was cut and it was not booted since."""
-        return self.wires.is_down(name)
-
     def kill(self, name: str) -> None:
         """SIGKILL: the node stops where it is. Its writes stay, and reachable peers notice."""
         self._end(name, power_cut=False)

@@ -48,8 +48,8 @@ def test_every_program_of_the_tutorial_prints_what_it_says(barnabas_cluster: Bar
 
 def test_every_test_of_the_tutorial_passes(tmp_path: Path) -> None:
     tests = [text for language, text in blocks() if language == "python" and is_test(text)]
-    assert len(tests) == 2
+    assert len(tests) == 3
     for number, text in enumerate(tests):
         (tmp_path / f"test_{number}.py").write_text(text)
     result = run_pytest(tmp_path)
-    assert "2 passed" in result.stdout, result.stdout + result.stderr
+    assert "3 passed" in result.stdout, result.stdout + result.stderr

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.otlp import MAX_POINTS, MalformedTelemetry, Point, read_metrics
 from barnabas.broker.telemetry import Asker, ClientTelemetry, Software
 from barnabas.kraft.metadata.image import CLIENT_METRICS_RESOURCE
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
 from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest
+from barnabas.protocol.otlp import MAX_POINTS, MalformedTelemetry, Point, read_metrics
 from barnabas.protocol.primitives import ZERO_UUID, uuid_to_string
 
 MAX_BYTES = 10_000

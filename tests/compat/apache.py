@@ -64,15 +64,17 @@ class ApacheKafka:
         ports: tuple[int, int],
         settings: dict[str, str],
         levels: Mapping[str, int] | None = None,
+        plugins: Path | None = None,
     ) -> None:
         """`ports`: for clients, and for the controller. `settings` come on top of those that make it small, `levels` on
-        top of the default feature levels that we support."""
+        top of the default feature levels that we support. `plugins` is a directory of further classes."""
         extra = levels or {}
         self._records = [
             *bootstrap_records(),
             *(FeatureLevelRecord(name=name, feature_level=level) for name, level in extra.items()),
         ]
         self.libs = libs
+        self._plugins = plugins
         self.data = data
         self.port, self.controller_port = ports
         self._settings = settings
@@ -103,7 +105,10 @@ class ApacheKafka:
             raise
 
     def _command(self, config: Path) -> list[str]:
-        return ["java", *FLAGS, *self._archive_flags(), "-cp", f"{self.libs}{os.sep}*", "kafka.Kafka", str(config)]
+        classes, flags = f"{self.libs}{os.sep}*", self._archive_flags()
+        if self._plugins is not None:
+            classes, flags = f"{classes}{os.pathsep}{self._plugins}", []  # the archive is for the same classpath only
+        return ["java", *FLAGS, *flags, "-cp", classes, "kafka.Kafka", str(config)]
 
     def stop(self) -> None:
         process, self._process = self._process, None

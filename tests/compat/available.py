@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+DEBIAN_POSTGRESQL = Path("/usr/lib/postgresql")
+"""Debian keeps its programs out of PATH, one directory for each version."""
 MISSING = ROOT / ".cache" / "compat" / "missing"
 
 
@@ -37,4 +39,6 @@ def lacking(client: str) -> str:
         return missing().get("kcat", ("", "there is no kcat; tests/compat/install.sh installs it"))[1]
     if client == "java" and (shutil.which("java") is None or kafka_libs() is None):
         return missing().get("java", ("", "no Java with Kafka's jars; tests/compat/install.sh installs them"))[1]
+    if client == "postgresql" and shutil.which("initdb") is None and not any(DEBIAN_POSTGRESQL.glob("*/bin/initdb")):
+        return missing().get("postgresql", ("", "there is no PostgreSQL; tests/compat/install.sh installs it"))[1]
     return ""

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What other people's clients need and pip does not give: kcat, a JDK, Kafka's jars (through Maven). A run that must show
+# What other people's programs need and pip does not give: kcat, PostgreSQL, a JDK, Kafka's jars (through Maven). A run that must show
 # every client is pytest --every-client. KAFKA_LIBS may name a directory that already has the jars.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
@@ -15,5 +15,6 @@ jars() {
 }
 
 need kcat 'command -v kcat' kcat
+need postgresql 'command -v initdb || compgen -G "/usr/lib/postgresql/*/bin/initdb"' postgresql
 need java 'java_is_new_enough javac' openjdk-17-jdk-headless && jars
 exit 0

@@ -18,7 +18,6 @@ from barnabas.cluster.ports import free_base_port
 from barnabas.cluster.probe import NoAnswer, ask
 from barnabas.kraft.format import FormatRequest, format_directories
 from barnabas.kraft.metadata.bootstrap import bootstrap_records
-from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas.protocol.primitives import uuid_to_string
@@ -136,15 +135,9 @@ class MixedCluster:
         )
 
     def format_standalone(self, node: MixedNode) -> None:
-        """With Apache Kafka's own tool, at the highest levels that we serve."""
-        levels = [
-            word
-            for name in ("share.version", "streams.version")
-            if SUPPORTED_FEATURES[name][1] < 1
-            for word in ("--feature", f"{name}=0")
-        ]
+        """With Apache Kafka's own tool, at its default levels."""
         words = ("--standalone", "-t", self.cluster_id, "-c", str(node.config))
-        Java(self.libs).run("storage", "format", *words, *levels)
+        Java(self.libs).run("storage", "format", *words)
 
     def format(self, node: MixedNode) -> None:
         """With our formatter: its files are Kafka's, and a JVM less has to start."""

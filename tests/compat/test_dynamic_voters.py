@@ -3,53 +3,22 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from barnabas.cluster.ports import free_base_port
+from tests.barnabas.client.admin.dynamic_quorum import DynamicQuorum
 from tests.compat.java import Java
 
 pytestmark = [pytest.mark.compat, pytest.mark.client("java")]
 
-CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
-START_SECONDS = 20.0
-
-
-class Controllers:
-    """Three controllers in processes of their own; the first is formatted as the only voter."""
+class Controllers(DynamicQuorum):
+    """Asked with Kafka's own tool."""
 
     def __init__(self, path: Path, java: Java) -> None:
-        self._path = path
+        super().__init__(path)
         self._java = java
-        base_port = free_base_port((0, 1, 2))
-        self._ports = {node_id: base_port + node_id - 1 for node_id in (1, 2, 3)}
-        self.servers = ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
-        self.processes: dict[int, subprocess.Popen[bytes]] = {}
-
-    def config(self, node_id: int) -> str:
-        return str(self._path / f"{node_id}.properties")
-
-    def start(self, node_id: int, how: str) -> None:
-        Path(self.config(node_id)).write_text(
-            f"process.roles=controller\nnode.id={node_id}\ncontroller.listener.names=CONTROLLER\n"
-            f"listeners=CONTROLLER://127.0.0.1:{self._ports[node_id]}\nlog.dirs={self._path}/{node_id}\n"
-            f"controller.quorum.bootstrap.servers={self.servers}\n"
-        )
-        form = ["storage", "format", "-c", self.config(node_id), "-t", CLUSTER_ID, how]
-        subprocess.run([str(Path(sys.executable).with_name("barnabas")), *form], check=True, capture_output=True)
-        command = [sys.executable, "-m", "barnabas.kraft", self.config(node_id)]
-        with (self._path / f"{node_id}.log").open("wb") as log:
-            self.processes[node_id] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-
-    def directory_id(self, node_id: int) -> str:
-        found = re.search(r"directory.id=(\S+)", (self._path / str(node_id) / "meta.properties").read_text())
-        assert found is not None
-        return found.group(1)
 
     def quorum(self, *words: str) -> str:
         gone = "could not be established"
@@ -69,11 +38,6 @@ class Controllers:
         assert leader is not None and line is not None, status
         return int(leader.group(1)), [int(found) for found in re.findall(r'"id": (\d+)', line.group(1))]
 
-    def wait_for(self, what: str, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while not condition():
-            assert time.monotonic() < deadline, f"not within {START_SECONDS:.0f} s: {what}"
-
 
 @pytest.fixture
 def controllers(libs: Path, tmp_path: Path) -> Iterator[Controllers]:
@@ -81,9 +45,7 @@ def controllers(libs: Path, tmp_path: Path) -> Iterator[Controllers]:
     try:
         yield made
     finally:
-        for process in made.processes.values():
-            process.kill()
-            process.wait()
+        made.stop()
 
 
 @pytest.mark.feature("KR-14", "KR-15")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.house.test_arrows import ROOT, strongly_connected, without_package
 
-ROOMS = ("broker", "runtime", "settings", "storage")
+ROOMS = ("broker", "protocol", "runtime", "settings", "storage")
 
 
 def imports_of(room: str) -> dict[str, set[str]]:

@@ -40,7 +40,7 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {
     # Loads message modules or the table of settings, or generates code, once and for good.
     "protocol/api_keys.py": ("importlib.import_module",),
     "protocol/codec/source.py": ("compile", "exec"),
-    "protocol/schema.py": ("exec",),
+    "protocol/structs.py": ("exec",),
     "runtime/request_times.py": ("exec",),
     "settings/definitions.py": ("pathlib.Path",),
     # Value types of modules that also read files.

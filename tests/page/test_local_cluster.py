@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from barnabas.cli.main import run
+from barnabas.cluster.breakable_programs import is_breakable
 from barnabas.cluster.errors import ClusterError
-from barnabas.cluster.linked import has_links
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.ports import free_base_port
 from barnabas.cluster.processes import ProcessId
@@ -22,6 +22,7 @@ from barnabas.page.local_side import LocalSide, open_for_faults, open_read_only,
 from barnabas.page.show import addresses_of
 from barnabas.page.watch import Watch
 from barnabas.runtime.real import real_world
+from tests.eventually import eventually
 
 
 class Stage:
@@ -92,7 +93,7 @@ def test_a_leader_is_killed_by_a_button_and_no_record_is_lost(tmp_path: Path) ->
             command = LocalCluster(tmp_path / "cluster")
             await trio.to_thread.run_sync(command.start, "controller-103")
             process = ProcessId.read(command.layout.pid_file(command.layout.node("controller-103")))
-            assert process is not None and has_links(process)
+            assert process is not None and is_breakable(process)
             await stage.until(lambda: stage.state("controller-103") == "follower")
             stage.load.stop()
             verdict = await stage.load.ended()
@@ -122,39 +123,45 @@ def test_a_running_cluster_is_used_and_left_running(tmp_path: Path) -> None:
         cluster.down()
 
 
-def test_nodes_that_lost_their_links_are_restarted(tmp_path: Path) -> None:
+def test_the_next_page_takes_over_from_one_that_was_killed(tmp_path: Path) -> None:
     data = tmp_path / "cluster"
-    lost = open_for_faults(data, free_base_port(), {}, lambda text: None)
-    assert lost.links is not None and lost._lock is not None
-    before = {node.name: node.pid for node in lost.cluster.processes()}
-    # The state after a kill of its page: no proxies, and no lock.
-    lost.links.close()
-    lost.release_lock()
-    lost.cluster.kill("broker-1")
-    with pytest.raises(ClusterError, match="the links of this cluster have ended with the page"):
-        LocalCluster(data).start("broker-1")
+    killed = open_for_faults(data, free_base_port(), {}, lambda text: None)
+    assert killed.links is not None
+    killed.links.set_cut("broker-1", "broker-2", cut=True)
+    before = {node.name: node.pid for node in killed.cluster.processes()}
+    killed.release_lock()
     answer: list[str] = []
     side = open_for_faults(data, None, {}, answer.append)
     try:
-        assert "lost its links" in answer[0]
-        now = {node.name: node.pid for node in side.cluster.processes()}
-        assert not set(before.values()) & set(now.values())
-        assert side.cluster.layout.base_port == lost.cluster.layout.base_port
+        assert "taking over the cluster" in answer[0]
+        assert {node.name: node.pid for node in side.cluster.processes()} == before
+        # Links that it does not show as cut are whole.
+        assert side.cut == []
+        trio.run(until_ready, side)
     finally:
-        side.close()
+        assert side.close()
+    assert set(side.processes().values()) == {"stopped"}
 
 
-def test_a_secure_cluster_is_not_started_with_links_and_has_no_load(
+def test_links_of_a_secure_cluster_are_cut_and_it_has_no_load(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = LocalCluster(tmp_path, free_base_port())
     cluster.make_secure()
     cluster.layout.save()
-    for _ in range(2):  # the first refusal keeps no lock
-        with pytest.raises(ClusterError, match="links are for PLAINTEXT only; start it with `barnabas cluster up`"):
-            open_for_faults(tmp_path, None, {}, lambda text: None)
     assert run(["page", "--data", str(tmp_path), "--port", "0", "--allow-faults", "--load"]) == 2
     assert "which a secure cluster denies" in capsys.readouterr().err
+    side = open_for_faults(tmp_path, None, {}, lambda text: None)
+    try:
+        trio.run(until_ready, side)
+        assert side.links is not None
+        for other in ("broker-1", "broker-2", "controller-101", "controller-102", "controller-103"):
+            side.links.set_cut("broker-3", other, cut=True)
+        eventually(lambda: "does not see brokers [3]" in side.cluster.not_ready())
+        side.links.heal()
+        trio.run(until_ready, side)
+    finally:
+        assert side.close()
 
 
 @pytest.mark.parametrize(

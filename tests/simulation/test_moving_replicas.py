@@ -13,8 +13,8 @@ from barnabas.protocol.records.record import decode_records
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
 from barnabas.runtime.simulated.chance import Stream
 from simulation.cluster import SimCluster, SimSettings
-from simulation.moving_replicas import CLIENT, LOG_DIRS, SWAPS, MovingReplicas, watching_moves
 from simulation.watch import NodeLog, watching
+from tests.simulation.moving_replicas import CLIENT, LOG_DIRS, SWAPS, MovingReplicas, watching_moves
 
 PARTITIONS = 2
 PHASE_SECONDS = 90.0

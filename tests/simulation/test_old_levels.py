@@ -123,7 +123,7 @@ def test_after_a_downgrade_each_node_has_a_snapshot_that_the_older_release_reads
 
 
 @pytest.mark.feature("OP-04", "MB-06")
-def test_a_default_kafka_cluster_is_served_but_for_its_streams_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_default_kafka_cluster_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     kafkas = {"metadata.version": 30, "group.version": 1, "share.version": 1, "streams.version": 1}
 
     def records(_: Mapping[str, int]) -> Sequence[FeatureLevelRecord]:
@@ -142,6 +142,8 @@ def test_a_default_kafka_cluster_is_served_but_for_its_streams_groups(monkeypatc
             features = await admin.describe_features()
             assert features.finalized_features["share.version"].max_version_level == 1
             assert features.supported_features["share.version"].max_version == 1
+            assert features.finalized_features["streams.version"].max_version_level == 1
+            assert features.supported_features["streams.version"].max_version == 1
         await update(cluster, {"share.version": 0, "streams.version": 0}, UpgradeType.SAFE_DOWNGRADE)
         await restart_all(cluster)
 

@@ -704,13 +704,16 @@ def test_a_marker_between_verification_and_append_rejects_the_late_batch(role: s
     assert write(log, transactional(5, 0, 0), again) is ErrorCode.NONE
 
 
-@pytest.mark.feature("TX-05")
-def test_the_late_marker_of_the_transaction_before_does_not_hinder_the_next() -> None:
-    """By transaction.version 2 it has the epoch of the next transaction."""
+@pytest.mark.feature("TX-05", "TX-15")
+@pytest.mark.parametrize("epoch_after", [7, 8])
+def test_the_late_marker_of_the_transaction_before_does_not_hinder_the_next(epoch_after: int) -> None:
+    """By transaction.version 2 it has the epoch of the next transaction, or a lower one if another producer recovered
+    a prepared transaction.
+    """
     log = verifying_log()
-    warrant = ask(log, 5, 7, 0, bumps=True)
+    warrant = ask(log, 5, epoch_after, 0, bumps=True)
     assert write(log, marker(5, 7, commit=True), Warrant(transaction_version=2)) is ErrorCode.NONE
-    assert write(log, transactional(5, 7, 0), warrant) is ErrorCode.NONE
+    assert write(log, transactional(5, epoch_after, 0), warrant) is ErrorCode.NONE
 
 
 @pytest.mark.feature("TX-05")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from functools import partial as bind
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -24,6 +25,7 @@ from barnabas.client.admin.transactions import Transactions
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import IllegalStateException
 from barnabas.client.session import open_cluster
+from barnabas.client.telemetry.metrics_push import MetricsPush, pushing
 from barnabas.runtime.world import World
 
 
@@ -63,6 +65,16 @@ class Admin(
         self.settings = AdminSettings.of(options)
         self._world = world
         self._stack: AsyncExitStack | None = None
+        self._push: MetricsPush | None = None
+
+    async def client_instance_id(self, timeout_ms: int | None = None) -> str:
+        """The id that brokers give this client to push its metrics (KIP-714), in base64. TimeoutException after
+        `timeout_ms` (None: default.api.timeout.ms); UnsupportedVersionException if the brokers take no metrics;
+        IllegalStateException with enable_metrics_push=False.
+        """
+        assert self._calls, "it is open"
+        timeout_ms = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        return await pushing(self._push).client_instance_id(timeout_ms)
 
     @classmethod
     def over(cls, cluster: Cluster, default_api_timeout_ms: int = 60_000) -> Admin:
@@ -77,6 +89,10 @@ class Admin(
         async with AsyncExitStack() as stack:
             cluster = await stack.enter_async_context(open_cluster(self.settings, self._world))
             self._way = Calls(cluster, self.settings.default_api_timeout_ms)
+            if self.settings.enable_metrics_push:
+                nursery = await cluster.open_nursery()
+                self._push = MetricsPush(cluster, bind(cluster.meters.samples, "admin.client"))
+                nursery.start_soon(self._push.run)
             self._stack = stack.pop_all()
         return self
 
@@ -86,5 +102,8 @@ class Admin(
         """Closes at once: calls of other tasks end with an error. An exception of the block is raised."""
         self._way = None
         stack, self._stack = self._stack, None
+        push, self._push = self._push, None
+        if push is not None and error is None:
+            await push.close()
         if stack is not None:
             await stack.aclose()

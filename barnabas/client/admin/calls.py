@@ -190,6 +190,9 @@ class Calls:
                 found.fail(some, error, question.name(some[0]))
                 return
             answers = dict(question.read(response, some))
+            if node_id is None and any(getattr(each, "code", None) in _NOT_HERE for each in answers.values()):
+                # Controllers are asked directly, and this one is not the active one.
+                self.cluster.prefer_others()
             for key in some:
                 outcome = answers[key] if key in answers else _left_out(question.name(key))
                 final = isinstance(outcome, KafkaError) and (not outcome.retriable or outcome.code in question.final)
@@ -212,6 +215,7 @@ class Calls:
         return error
 
 
+_NOT_HERE = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER})
 _FAILURES = (KafkaError, ChannelError, NoBrokerAvailable, EncodeError)
 
 

@@ -19,6 +19,7 @@ from barnabas.client.admin.results import Results, changed, refusal
 from barnabas.client.admin.routes import CertainBrokers
 from barnabas.client.admin.topics import AS_AN_ANSWER
 from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.messages import alter_configs as legacy
 from barnabas.protocol.messages import describe_configs as describing
 from barnabas.protocol.messages import incremental_alter_configs as altering
 from barnabas.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
@@ -89,16 +90,41 @@ class Configs(Part):
             ]
             return altering.IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only)
 
-        def read(
-            response: altering.IncrementalAlterConfigsResponse, _: object
-        ) -> Iterator[tuple[ConfigResource, KafkaError | None]]:
-            for it in response.responses:
-                resource = ConfigResource(ResourceType(it.resource_type), it.resource_name)
-                yield resource, refusal(it.error_code, it.error_message, f"the configuration of {resource}")
-
-        question = Question[ConfigResource, None]("the configuration of", ask, read, final=AS_AN_ANSWER)
+        question = Question[ConfigResource, None]("the configuration of", ask, _altered, final=AS_AN_ANSWER)
         results = await self._calls.ask(wanted, CertainBrokers(self._calls, _owner), question)
         return changed(results, raise_errors)
+
+    async def alter_configs(
+        self,
+        configs: Mapping[ConfigResource, Mapping[str, str]],
+        *,
+        validate_only: bool = False,
+        raise_errors: bool = True,
+    ) -> Results[ConfigResource, None]:
+        """Replace all keys of each resource: those that are not named get their defaults. Prefer
+        `incremental_alter_configs`; this is for brokers before Kafka 2.3. InvalidConfigurationException,
+        PolicyViolationException.
+        """
+        wanted = {ConfigResource(*resource): it for resource, it in configs.items()}
+
+        def ask(some: list[ConfigResource], _: int) -> legacy.AlterConfigsRequest:
+            resources = [
+                legacy.AlterConfigsResource(
+                    resource_type=resource.type,
+                    resource_name=resource.name,
+                    configs=[legacy.AlterableConfig(name=name, value=text) for name, text in wanted[resource].items()],
+                )
+                for resource in some
+            ]
+            return legacy.AlterConfigsRequest(resources=resources, validate_only=validate_only)
+
+        question = Question[ConfigResource, None]("the configuration of", ask, _altered, final=AS_AN_ANSWER)
+        results = await self._calls.ask(wanted, CertainBrokers(self._calls, _owner), question)
+        return changed(results, raise_errors)
+
+    async def list_client_metrics_resources(self) -> list[str]:
+        """Names of the subscriptions to metrics of clients (KIP-714)."""
+        return [it.name for it in await self.list_config_resources([ResourceType.CLIENT_METRICS])]
 
     async def list_config_resources(self, types: Iterable[ResourceType] = ()) -> list[ConfigResource]:
         """Resources that have, or may have, a configuration; of every type unless some are given.
@@ -121,6 +147,14 @@ def _resources(resources: Iterable[ConfigResource] | ConfigResource) -> list[Con
     if isinstance(resources, ConfigResource):
         return [resources]
     return [ConfigResource(*resource) for resource in resources]
+
+
+def _altered(
+    response: altering.IncrementalAlterConfigsResponse | legacy.AlterConfigsResponse, _: object
+) -> Iterator[tuple[ConfigResource, KafkaError | None]]:
+    for it in response.responses:
+        resource = ConfigResource(ResourceType(it.resource_type), it.resource_name)
+        yield resource, refusal(it.error_code, it.error_message, f"the configuration of {resource}")
 
 
 def _owner(resource: ConfigResource) -> int | None:

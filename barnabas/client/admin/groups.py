@@ -198,6 +198,7 @@ class Groups(Part):
         return changed(results, raise_errors)
 
     delete_consumer_groups = delete_groups
+    delete_share_groups = delete_groups
 
     async def remove_members_from_consumer_group(
         self,

@@ -11,6 +11,7 @@ class AdminSettings(ClientSettings):
     """The settings of one administrator."""
 
     connections_max_idle_ms: int = 300_000
+    enable_metrics_push: bool = False
     default_api_timeout_ms: int = Field(60_000, ge=0)
     """Time limit of a call with all of its retries."""
     allow_auto_create_topics: bool = False

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Self, Unpack
 
 import trio
 
 from barnabas.client.consumer.consumer_coordinator import ConsumerCoordinator
 from barnabas.client.consumer.listener import RebalanceListener
-from barnabas.client.consumer.metrics import consumer_metrics
+from barnabas.client.consumer.meters import PollMeter
+from barnabas.client.consumer.metrics import consumer_metrics, consumer_samples
 from barnabas.client.consumer.partition_reader import PartitionReader
 from barnabas.client.consumer.read_ahead import ReadAhead
 from barnabas.client.consumer.record import ConsumerRecord
@@ -30,7 +31,9 @@ from barnabas.client.life import CLOSE_TIMEOUT_MS, Life, time_to_close
 from barnabas.client.metadata import PartitionInfo, TopicPartition
 from barnabas.client.offset_lookup import EARLIEST, LATEST
 from barnabas.client.offsets import OffsetAndMetadata, OffsetAndTimestamp
+from barnabas.client.telemetry.metrics_push import MetricsPush, pushing
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.otlp import Sample
 from barnabas.runtime.world import World
 
 ITERATION_POLL_MS = 1_000
@@ -68,6 +71,8 @@ class Consumer(Life):
         self._wanted: Wanted | None = None
         self._group: ConsumerCoordinator | None = None
         self._reading: trio.CancelScope | None = None
+        self._push: MetricsPush | None = None
+        self._polls = PollMeter()
         self._ahead = ReadAhead()
         """Records that `async for` has polled and not returned yet."""
         self._done: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -81,6 +86,9 @@ class Consumer(Life):
             self._group = ConsumerCoordinator(self._cluster, self._nursery, self.settings, self._reader, self.positions)
             self._group.interceptors = self._interceptors
             self._group.on_change = self._interrupt
+        if self.settings.enable_metrics_push:
+            self._push = MetricsPush(self._cluster, self._samples, self._describe)
+            self._nursery.start_soon(self._push.run)
         if self._topics:
             self.subscribe(self._topics)
 
@@ -102,6 +110,8 @@ class Consumer(Life):
             with time_to_close(timeout_ms):
                 if self._group is not None:
                     await self._group.close(done, leaving)
+                if self._push is not None:
+                    await self._push.close()
         finally:
             self._is_open = False
             self._ahead.clear()
@@ -264,6 +274,15 @@ class Consumer(Life):
             return self._ahead.popleft()
 
     async def _poll(self, timeout_ms: int) -> list[ConsumerRecord]:
+        if not self._cluster.meters.is_measuring:
+            return await self._poll_until(timeout_ms)
+        began_ms = self._cluster.now_ms()
+        try:
+            return await self._poll_until(timeout_ms)
+        finally:
+            self._polls.polled(began_ms, self._cluster.now_ms())
+
+    async def _poll_until(self, timeout_ms: int) -> list[ConsumerRecord]:
         await trio.lowlevel.checkpoint()
         if self._wanted is None and not self._reader.assigned:
             raise IllegalStateException("poll needs a subscription or assigned partitions")
@@ -428,7 +447,30 @@ class Consumer(Life):
         self._check_open()
         return consumer_metrics(self._reader, self._group)
 
+    async def client_instance_id(self, timeout_ms: int = 60_000) -> str:
+        """The id that brokers give this client to push its metrics (KIP-714), in base64. TimeoutException after
+        `timeout_ms`; UnsupportedVersionException if the brokers take no metrics; IllegalStateException with
+        enable_metrics_push=False.
+        """
+        self._check_open()
+        return await pushing(self._push).client_instance_id(timeout_ms)
+
     # ---- inside
+
+    def _samples(self, now_ms: int) -> Iterator[Sample]:
+        yield from self._cluster.meters.samples("consumer", now_ms)
+        yield from consumer_samples(self._reader, self._group, self._polls, now_ms)
+
+    def _describe(self) -> dict[str, str]:
+        settings = self.settings
+        stamp = None if self._group is None or self._group.participant is None else self._group.participant.stamp
+        described = {
+            "client_rack": settings.client_rack,
+            "group_id": settings.group_id,
+            "group_instance_id": settings.group_instance_id,
+            "group_member_id": None if stamp is None else stamp.member_id,
+        }
+        return {key: text for key, text in described.items() if text}
 
     def _require_group(self) -> None:
         if self.settings.group_id is None:

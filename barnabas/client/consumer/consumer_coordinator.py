@@ -14,6 +14,7 @@ import trio
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.auto_commit import AutoCommit, Positions
 from barnabas.client.consumer.listener import RebalanceListener
+from barnabas.client.consumer.meters import GroupMeters
 from barnabas.client.consumer.partition_reader import PartitionReader
 from barnabas.client.consumer.settings import ConsumerSettings
 from barnabas.client.errors import CommitFailedException
@@ -58,6 +59,7 @@ class ConsumerCoordinator:
         self.leaving_positions: dict[TopicPartition, OffsetAndMetadata] = {}
         """Positions in partitions that were unsubscribed from, while the listener is called."""
         self.commits = 0
+        self.meters = GroupMeters()
         self.interceptors = ConsumerInterceptors()
         self.on_change: Callable[[], None] = lambda: None
         """Called when `follow` has something to do."""
@@ -159,6 +161,7 @@ class ConsumerCoordinator:
 
     async def _follow_one(self, participant: Participant, change: Change, deadline: float) -> bool:
         partitions = change.partitions
+        self.meters.rebalance_goes_on(self._cluster.now_ms())
         if change.kind is ChangeKind.ASSIGN:
             known = dict.fromkeys(self._reader.assigned)
             self.start([partition for partition in partitions if partition not in known])
@@ -184,6 +187,8 @@ class ConsumerCoordinator:
     def _followed(self, participant: Participant, change: Change) -> None:
         if change.kind is not ChangeKind.ASSIGN:
             self.forget(change.partitions)
+        else:
+            self.meters.rebalance_ended(self._cluster.now_ms())
         participant.changed(change)
 
     def _positions_in(self, partitions: Sequence[TopicPartition]) -> Positions:
@@ -245,6 +250,7 @@ class ConsumerCoordinator:
                 raise CommitFailedException(
                     ErrorCode.UNKNOWN_MEMBER_ID, f"this consumer is no longer a member of group {self.group_id}"
                 )
+            began_ms = self._cluster.now_ms()
             try:
                 await self._offsets.commit(offsets, self._committing_stamp)
             except KafkaError as error:
@@ -255,6 +261,8 @@ class ConsumerCoordinator:
                         error.code, f"group {self.group_id} has rebalanced without this consumer"
                     ) from error
                 raise
+            now_ms = self._cluster.now_ms()
+            self.meters.commit.record(now_ms - began_ms, now_ms)
         self._committed(offsets)
 
     def _committed(self, offsets: Positions) -> None:

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from barnabas.client.consumer.consumer_coordinator import ConsumerCoordinator
+from barnabas.client.consumer.meters import PollMeter
 from barnabas.client.consumer.partition_reader import PartitionReader
+from barnabas.client.telemetry.meters import named
+from barnabas.protocol.otlp import Sample
+
+OF_COORDINATOR = frozenset(
+    (
+        "assigned-partitions",
+        "commit-total",
+        "rebalance-total",
+        "heartbeat-total",
+        "last-heartbeat-seconds-ago",
+    )
+)
+"""Metrics in Kafka's group consumer-coordinator-metrics; the others are in consumer-fetch-manager-metrics."""
 
 
 def consumer_metrics(reader: PartitionReader, group: ConsumerCoordinator | None) -> dict[str, float]:
@@ -27,3 +43,16 @@ def consumer_metrics(reader: PartitionReader, group: ConsumerCoordinator | None)
             metrics["heartbeat-total"] = group.participant.heartbeats
             metrics["last-heartbeat-seconds-ago"] = group.participant.unheard_ms() / 1000
     return metrics
+
+
+def consumer_samples(
+    reader: PartitionReader, group: ConsumerCoordinator | None, polls: PollMeter, now_ms: int
+) -> Iterator[Sample]:
+    """The metrics of a push (KIP-714), without those of connections."""
+    for name, value in polls.readings(now_ms):
+        yield Sample(named(f"consumer.{name}"), (), value)
+    for name, value in consumer_metrics(reader, group).items():
+        room = "coordinator" if name in OF_COORDINATOR else "fetch-manager"
+        yield Sample(named(f"consumer.{room}.{name}"), (), value, is_sum=name.endswith("-total"))
+    for name, value in () if group is None else group.meters.readings(now_ms):
+        yield Sample(named(f"consumer.coordinator.{name}"), (), value, is_sum=name.endswith("-total"))

@@ -137,7 +137,7 @@ class PartitionReader:
         return position.offset
 
     async def wait_for_position(self, partition: TopicPartition, timeout_ms: int) -> int:
-        """As `position`, waiting until it is known. TimeoutException after `timeout_ms`; KafkaError if it cannot be
+        """Like `position`, waiting until it is known. TimeoutException after `timeout_ms`; KafkaError if it cannot be
         looked up.
         """
         await trio.lowlevel.checkpoint()
@@ -206,7 +206,7 @@ class PartitionReader:
         return await list_offsets(self._cluster, timestamps, settings.default_api_timeout_ms, settings.isolation)
 
     async def find_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
-        """As `offsets_at`, with timestamps and leader epochs; the partitions need not be assigned. KafkaError if they
+        """Like `offsets_at`, with timestamps and leader epochs; the partitions need not be assigned. KafkaError if they
         are not known within default.api.timeout.ms.
         """
         settings = self._settings

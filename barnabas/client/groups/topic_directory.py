@@ -79,7 +79,7 @@ async def ask_all_topics(cluster: Cluster) -> TopicDirectory:
 
 
 async def find_topics(cluster: Cluster, names: Sequence[str], timeout_ms: int) -> TopicDirectory:
-    """As `ask_topics`, retried until a broker answers. KafkaError with REQUEST_TIMED_OUT after `timeout_ms`."""
+    """Like `ask_topics`, retried until a broker answers. KafkaError with REQUEST_TIMED_OUT after `timeout_ms`."""
     backoff = cluster.backoff()
     reason = ""
     with trio.move_on_after(timeout_ms / 1000):

@@ -13,6 +13,7 @@ from barnabas.client.lazy_imports import lazy_names
 if TYPE_CHECKING:
     from barnabas.client.producer.future import FutureRecordMetadata
     from barnabas.client.producer.partitioner import Partitioner, RoundRobinPartitioner, murmur2, partition_for_key
+    from barnabas.client.producer.prepared_state import PreparedTxnState
     from barnabas.client.producer.producer import Producer
     from barnabas.client.producer.record_metadata import Acked, Failed, Outcome, RecordMetadata, Unknown
     from barnabas.client.producer.settings import ProducerOptions, ProducerSettings
@@ -24,6 +25,7 @@ __all__ = [
     "FutureRecordMetadata",
     "Outcome",
     "Partitioner",
+    "PreparedTxnState",
     "Producer",
     "ProducerOptions",
     "ProducerSettings",
@@ -46,6 +48,7 @@ __getattr__ = lazy_names(
             "partition_for_key",
         ),
         "barnabas.client.producer.producer": ("Producer",),
+        "barnabas.client.producer.prepared_state": ("PreparedTxnState",),
         "barnabas.client.producer.record_metadata": ("Acked", "Failed", "Outcome", "RecordMetadata", "Unknown"),
         "barnabas.client.producer.settings": ("ProducerOptions", "ProducerSettings"),
         "barnabas.client.producer.transaction_manager": ("TransactionState",),

@@ -9,7 +9,7 @@ to all in-sync replicas; with a transactional id, in transactions (`Transactions
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial as bind
@@ -31,6 +31,7 @@ from barnabas.client.producer.future import FutureRecordMetadata
 from barnabas.client.producer.memory_records_builder import BatchFormat
 from barnabas.client.producer.metrics import ProducerMetrics
 from barnabas.client.producer.partition_queue import QueueSettings
+from barnabas.client.producer.prepared_state import PreparedTxnState
 from barnabas.client.producer.producer_batch import FinalState, ProducerBatch
 from barnabas.client.producer.record_accumulator import RecordAccumulator
 from barnabas.client.producer.record_appender import Headers, Outgoing, RecordAppender
@@ -40,7 +41,10 @@ from barnabas.client.producer.settings import ProducerOptions, ProducerSettings
 from barnabas.client.producer.transaction_manager import TransactionState
 from barnabas.client.producer.transactions import Transactions
 from barnabas.client.session import open_cluster
+from barnabas.client.telemetry.meters import named
+from barnabas.client.telemetry.metrics_push import MetricsPush, pushing
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.otlp import Sample
 from barnabas.runtime.world import World
 
 CANCELLED_ABORT_MS = 1_000
@@ -74,12 +78,13 @@ class Producer:
         self._admission: Admission | None = None
         self._transactions: Transactions | None = None
         self._sender: Sender
+        self._push: MetricsPush | None = None
 
     # ---- life
 
     async def __aenter__(self) -> Self:
         """With a transactional_id: fences earlier producers of this id and aborts their open transaction (within
-        max.block.ms, else TimeoutException).
+        max.block.ms, else TimeoutException). With two-phase commit that is left to `init_transactions`.
         """
         if self._context is not None:
             raise IllegalStateException("this producer was opened before: create another one")
@@ -104,7 +109,10 @@ class Producer:
         self._sender = Sender(cluster, nursery, self._accumulator, settings, self._admission, self._metrics)
         self._appender.open(cluster, nursery, self._sender)
         nursery.start_soon(self._sender.run)
-        if self._transactions is not None:
+        if settings.enable_metrics_push:
+            self._push = MetricsPush(cluster, self._samples, self._describe)
+            nursery.start_soon(self._push.run)
+        if self._transactions is not None and not self._transactions.is_two_phase:
             await self._transactions.initialize()
 
     async def __aexit__(
@@ -134,6 +142,8 @@ class Producer:
                     await self._end_open_transaction()
                 if self._transactions is None or self.transaction_state is TransactionState.READY:
                     await self._flush()
+                if self._push is not None:
+                    await self._push.close()
         finally:
             self._abandon()
 
@@ -311,6 +321,24 @@ class Producer:
         self._check_usable()
         return self._metrics.snapshot(self._pool, self._sender.requests_in_flight, self._cluster.now_ms())
 
+    async def client_instance_id(self, timeout_ms: int = 60_000) -> str:
+        """The id that brokers give this client to push its metrics (KIP-714), in base64. TimeoutException after
+        `timeout_ms`; UnsupportedVersionException if the brokers take no metrics; IllegalStateException with
+        enable_metrics_push=False.
+        """
+        self._check_usable()
+        return await pushing(self._push).client_instance_id(timeout_ms)
+
+    def _samples(self, now_ms: int) -> Iterator[Sample]:
+        yield from self._cluster.meters.samples("producer", now_ms)
+        metrics = self._metrics.snapshot(self._pool, self._sender.requests_in_flight, now_ms)
+        for name, value in metrics.items():
+            yield Sample(named(f"producer.{name}"), (), value, is_sum=name.endswith("-total"))
+
+    def _describe(self) -> dict[str, str]:
+        described = {"client_rack": self.settings.client_rack, "transactional_id": self.settings.transactional_id}
+        return {key: text for key, text in described.items() if text}
+
     # ---- transactions
 
     @property
@@ -319,6 +347,52 @@ class Producer:
         after FATAL_ERROR the producer can only be closed.
         """
         return self._of_transactions().manager.state
+
+    async def init_transactions(self, *, keep_prepared: bool = False) -> PreparedTxnState:
+        """Begin the work of a producer with two-phase commit, and fence earlier producers of its transactional_id. An
+        open transaction is aborted; with `keep_prepared` it stays, and its state is returned: then it can only be
+        completed. The state is empty if there is none.
+
+        TimeoutException after max.block.ms: call it again. UnsupportedVersionException if the brokers do not enable
+        two-phase commit; TransactionalIdAuthorizationException if this principal has no right to it.
+        """
+        self._check_usable()
+        transactions = self._of_transactions()
+        if not transactions.is_two_phase:
+            raise IllegalStateException("without transaction_two_phase_commit_enable the `async with` has done it")
+        await transactions.initialize(keep_prepared=keep_prepared)
+        return transactions.manager.prepared or PreparedTxnState()
+
+    async def prepare_transaction(self) -> PreparedTxnState:
+        """Write everything that was sent, and return the state for the external coordinator to store in the decision to
+        commit. Afterwards the transaction can only be completed; neither time nor the death of this producer ends it.
+
+        If that is impossible, raises the reason; call `abort_transaction` then.
+        """
+        self._check_usable()
+        transactions = self._of_transactions()
+        if not transactions.is_two_phase:
+            raise IllegalStateException("without transaction_two_phase_commit_enable a transaction cannot be prepared")
+        return await transactions.prepare(self._flush)
+
+    async def complete_transaction(self, decided: PreparedTxnState) -> None:
+        """Commit the prepared transaction if it is `decided`, the one that the external coordinator committed; abort it
+        if it is not. Does nothing if none was found at the start: it was completed before.
+
+        TimeoutException if the outcome is unknown; then, and after a cancel, call it again.
+        """
+        self._check_usable()
+        manager = self._of_transactions().manager
+        if manager.prepared is None:
+            raise IllegalStateException(f"{manager!r}: no transaction is prepared")
+        if manager.state in (TransactionState.COMMITTING, TransactionState.ABORTING):
+            await self._finish_transaction()
+        elif not manager.prepared.has_transaction:
+            manager.check()
+        elif manager.prepared == decided:
+            await self.commit_transaction()
+        else:
+            await self.abort_transaction()
 
     def begin_transaction(self) -> None:
         """Records sent from now on belong to a transaction. Sends no request."""

@@ -55,6 +55,8 @@ class ProducerSettings(ClientSettings):
     partitioner_ignore_keys: bool = False
     retries: int = Field(MAX_INT32, ge=0, le=MAX_INT32)
     transaction_timeout_ms: int = Field(60_000, ge=1, le=MAX_INT32)
+    transaction_two_phase_commit_enable: bool = False
+    """An external coordinator decides about transactions (KIP-939): they have no timeout, and can be prepared."""
     transactional_id: str | None = Field(None, min_length=1)
 
     @field_validator("acks", mode="before")
@@ -93,6 +95,14 @@ class ProducerSettings(ClientSettings):
             raise ValueError(
                 f"transactional_id needs enable_idempotence, which {f'needs {against}' if against else 'is False'}"
             )
+        if self.transaction_two_phase_commit_enable:
+            if self.transactional_id is None:
+                raise ValueError("transaction_two_phase_commit_enable needs a transactional_id")
+            if "transaction_timeout_ms" in given:
+                raise ValueError(
+                    "transaction_timeout_ms cannot be set with transaction_two_phase_commit_enable: "
+                    f"such transactions have no timeout; got {self.transaction_timeout_ms}"
+                )
         if self.buffer_memory < self.batch_size:
             raise ValueError(f"buffer_memory must be at least batch_size ({self.batch_size}); got {self.buffer_memory}")
         least_ms = min(self.linger_ms + self.request_timeout_ms, MAX_INT32)
@@ -166,4 +176,5 @@ class ProducerOptions(ClientOptions, total=False):
     partitioner_ignore_keys: bool
     retries: int
     transaction_timeout_ms: int
+    transaction_two_phase_commit_enable: bool
     transactional_id: str | None

@@ -4,9 +4,12 @@
                           ▲                        │    └────► Aborting ───► Ready
                           └────── Aborting ◄── AbortableError              any ─► FatalError
 
+    Initializing, InTransaction ─► Prepared ─► Committing, Aborting        two-phase commit
+
 Beginning a transaction sends nothing. The finalised transaction.version decides how the coordinator learns its
 partitions: in version 1 the producer adds each before the first write to it, and bumps its epoch only after an error;
 from version 2 on the brokers add them, and every transaction ends with a new epoch (KIP-98, KIP-360, KIP-890).
+Preparing a transaction sends nothing either: it is flushed, and takes no more records (KIP-939).
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from barnabas.client.errors import IllegalStateException
 from barnabas.client.groups.membership import ConsumerGroupMetadata
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
+from barnabas.client.producer.prepared_state import PreparedTxnState
 from barnabas.client.transaction_requests import (
     BROKERS_ADD_FROM,
     LAST_WITHOUT_IMPLICIT_ADD,
@@ -41,6 +45,7 @@ class TransactionState(Enum):
     INITIALIZING = "Initializing"
     READY = "Ready"
     IN_TRANSACTION = "InTransaction"
+    PREPARED = "PreparedTransaction"
     COMMITTING = "CommittingTransaction"
     ABORTING = "AbortingTransaction"
     ABORTABLE_ERROR = "AbortableError"
@@ -50,9 +55,10 @@ class TransactionState(Enum):
 _S = TransactionState
 TRANSITIONS: Mapping[TransactionState, tuple[TransactionState, ...]] = {
     _S.UNINITIALIZED: (_S.INITIALIZING, _S.FATAL_ERROR),
-    _S.INITIALIZING: (_S.READY, _S.FATAL_ERROR),
+    _S.INITIALIZING: (_S.READY, _S.PREPARED, _S.FATAL_ERROR),
     _S.READY: (_S.UNINITIALIZED, _S.IN_TRANSACTION, _S.FATAL_ERROR),
-    _S.IN_TRANSACTION: (_S.COMMITTING, _S.ABORTING, _S.ABORTABLE_ERROR, _S.FATAL_ERROR),
+    _S.IN_TRANSACTION: (_S.PREPARED, _S.COMMITTING, _S.ABORTING, _S.ABORTABLE_ERROR, _S.FATAL_ERROR),
+    _S.PREPARED: (_S.COMMITTING, _S.ABORTING, _S.FATAL_ERROR),
     _S.COMMITTING: (_S.READY, _S.ABORTABLE_ERROR, _S.FATAL_ERROR),
     _S.ABORTING: (_S.INITIALIZING, _S.READY, _S.FATAL_ERROR),
     _S.ABORTABLE_ERROR: (_S.ABORTING, _S.ABORTABLE_ERROR, _S.FATAL_ERROR),
@@ -93,7 +99,8 @@ ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAI
 class TransactionManager:
     """The state of one transactional id."""
 
-    def __init__(self, transactional_id: str, timeout_ms: int) -> None:
+    def __init__(self, transactional_id: str, timeout_ms: int | None) -> None:
+        """`timeout_ms` is None for two-phase commit: an external coordinator ends each transaction."""
         self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
         self.state = TransactionState.UNINITIALIZED
@@ -102,6 +109,9 @@ class TransactionManager:
         self.producer: ProducerId | None = None
         self.version = 0
         """The transaction.version in force."""
+        self.prepared: PreparedTxnState | None = None
+        """The transaction that was prepared, or was found at the start; empty if none was found. None: not prepared."""
+        self._keeps_prepared = False
         self._started = False
         """The coordinator may know this transaction."""
         self._partitions: dict[TopicPartition, bool] = {}
@@ -149,21 +159,29 @@ class TransactionManager:
 
     # ---- a producer id
 
-    def initialize(self, version: int) -> None:
-        """`version` is the finalised transaction.version."""
+    def initialize(self, version: int, *, keep_prepared: bool = False) -> None:
+        """`version` is the finalised transaction.version. `keep_prepared`: do not abort a prepared transaction."""
         self._go(TransactionState.INITIALIZING)
         self.version = version
+        self._keeps_prepared = keep_prepared
 
     def init_request(self) -> InitProducerIdRequest:
         """Carries the current producer id, if there is one, so that only this producer gets the next epoch."""
         requests = TransactionRequests(self.transactional_id, self.producer or NO_PRODUCER)
+        if self.timeout_ms is None:
+            return requests.init_two_phase(keep_prepared=self._keeps_prepared)
         return requests.init_producer_id(self.timeout_ms)
 
     def initialized(self, response: InitProducerIdResponse) -> Verdict:
         verdict = self._judge(error_code(response.error_code))
         if verdict is Verdict.DONE:
             self.producer = ProducerId(response.producer_id, response.producer_epoch)
-            self._go(TransactionState.READY)
+            if self._keeps_prepared:
+                found = (response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch)
+                self.prepared = PreparedTxnState(*found)
+                self._started = self.prepared.has_transaction
+            self._go(TransactionState.PREPARED if self._started else TransactionState.READY)
+            self._keeps_prepared = False
         return verdict
 
     # ---- members of the transaction
@@ -171,6 +189,7 @@ class TransactionManager:
     def begin(self) -> None:
         self.check()
         self._go(TransactionState.IN_TRANSACTION)
+        self.prepared = None
         self._started = False
         self._partitions = {}
 
@@ -229,6 +248,14 @@ class TransactionManager:
             self.fail(code, message, fatal=fatal)
 
     # ---- ending
+
+    def prepare(self) -> PreparedTxnState:
+        """Everything is written; only its completion may follow."""
+        self.check_open()
+        assert self.producer is not None, "an open transaction has a producer id"
+        self._go(TransactionState.PREPARED)
+        self.prepared = PreparedTxnState(self.producer.producer_id, self.producer.epoch)
+        return self.prepared
 
     def commit(self) -> None:
         """Everything is written. May be called again while the outcome is unknown."""

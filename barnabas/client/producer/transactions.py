@@ -16,6 +16,7 @@ from barnabas.client.groups.membership import ConsumerGroupMetadata
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
 from barnabas.client.producer.partition_queue import PartitionQueue
+from barnabas.client.producer.prepared_state import PreparedTxnState
 from barnabas.client.producer.producer_batch import ProducerBatch
 from barnabas.client.producer.record_accumulator import RecordAccumulator
 from barnabas.client.producer.settings import ProducerSettings
@@ -25,7 +26,7 @@ from barnabas.client.producer.transaction_manager import (
     TransactionState,
     Verdict,
 )
-from barnabas.client.transaction_requests import LAST_ADD_OF_CLIENTS, transaction_version
+from barnabas.client.transaction_requests import LAST_ADD_OF_CLIENTS, TWO_PHASE_INIT, transaction_version
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.schema import Message
@@ -39,7 +40,9 @@ class Transactions:
 
     def __init__(self, cluster: Cluster, settings: ProducerSettings, accumulator: RecordAccumulator) -> None:
         assert settings.transactional_id is not None
-        self.manager = TransactionManager(settings.transactional_id, settings.transaction_timeout_ms)
+        self.is_two_phase = settings.transaction_two_phase_commit_enable
+        timeout_ms = None if self.is_two_phase else settings.transaction_timeout_ms
+        self.manager = TransactionManager(settings.transactional_id, timeout_ms)
         self._cluster = cluster
         self._max_block_ms = settings.max_block_ms
         self._accumulator = accumulator
@@ -51,14 +54,15 @@ class Transactions:
 
     # ---- for the application
 
-    async def initialize(self) -> None:
+    async def initialize(self, *, keep_prepared: bool = False) -> None:
         """Get a producer id and an epoch; fences earlier producers of this transactional id and aborts their open
-        transaction. KafkaError: REQUEST_TIMED_OUT after max.block.ms; it may be called again.
+        transaction, unless `keep_prepared`. KafkaError: REQUEST_TIMED_OUT after max.block.ms; it may be called again.
         """
         manager = self.manager
         if manager.state is not TransactionState.INITIALIZING:
-            manager.initialize(await self._learn_version())
-        await self._ask(manager.init_request, manager.initialized)
+            manager.initialize(await self._learn_version(), keep_prepared=keep_prepared)
+        at_most = TWO_PHASE_INIT if self.is_two_phase else None
+        await self._ask(manager.init_request, manager.initialized, at_most=at_most)
         self._accumulator.withdraw()
 
     def begin(self) -> None:
@@ -91,15 +95,23 @@ class Transactions:
     async def commit(self, flush: Wait) -> None:
         """Commit the transaction, once `flush` has waited for every record."""
         manager = self.manager
-        if manager.state is not TransactionState.COMMITTING:
-            manager.check_open()
-            self._accumulator.completing = True
-            try:
-                await flush()
-            finally:
-                self._accumulator.completing = False
+        if manager.state not in (TransactionState.COMMITTING, TransactionState.PREPARED):
+            await self._write_everything(flush)
         manager.commit()
         await self._end()
+
+    async def prepare(self, flush: Wait) -> PreparedTxnState:
+        """Write every record; afterwards the transaction can only be completed. Sends no request of its own."""
+        await self._write_everything(flush)
+        return self.manager.prepare()
+
+    async def _write_everything(self, flush: Wait) -> None:
+        self.manager.check_open()
+        self._accumulator.completing = True
+        try:
+            await flush()
+        finally:
+            self._accumulator.completing = False
 
     async def abort(self, answered: Wait) -> None:
         """Abort the transaction. Records not sent yet never are; `answered` waits for those in flight."""

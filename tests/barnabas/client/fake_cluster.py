@@ -59,6 +59,8 @@ from barnabas.runtime.simulated import Universe, make_world
 from barnabas.runtime.world import World
 
 PORT = 9092
+TELEMETRY = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
+"""Without a receiver of metrics a broker does not offer these."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,7 @@ class FakeCluster:
                 max_version=self.max_versions.get(key, spec.max_version),
             )
             for key, spec in API_SPECS.items()
+            if key not in TELEMETRY
         ]
         return ApiVersionsResponse(api_keys=keys)
 

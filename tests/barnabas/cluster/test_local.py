@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from barnabas.cluster import ports
+from barnabas.cluster.breakable_programs import BREAKABLE, what_joins
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.layout import Layout
-from barnabas.cluster.linked import LINKED, take_page_lock, what_joins
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.plan import Programs
 from barnabas.cluster.ports import free_base_port
@@ -197,20 +197,24 @@ def test_ports_that_cannot_be_had_are_not_remembered(tmp_path: Path) -> None:
     assert Layout.open(tmp_path).base_port == first.layout.base_port
 
 
-def test_a_node_that_joins_others_with_links_gets_links(tmp_path: Path) -> None:
-    cluster = LocalCluster(tmp_path, free_base_port(), programs=Programs(FAKES.modules, LINKED.environment))
+def test_a_node_that_joins_breakable_ones_is_breakable(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path, free_base_port(), programs=Programs(FAKES.modules, BREAKABLE.environment))
     assert what_joins(cluster.layout) is None
     cluster.up()
     try:
-        with pytest.raises(ClusterError, match="have ended with the page"):
-            what_joins(cluster.layout)
-        lock = take_page_lock(tmp_path)
-        assert lock is not None
-        assert what_joins(cluster.layout) is LINKED
-        os.close(lock)
+        assert what_joins(cluster.layout) is BREAKABLE
+        LocalCluster(tmp_path).faults.set_clock("broker-1", 1_000)
     finally:
         cluster.down()
     assert what_joins(cluster.layout) is None
+
+
+def test_faults_are_for_breakable_nodes_alone(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="cannot be broken: start them with programs=BREAKABLE"):
+        LocalCluster(tmp_path, free_base_port()).faults.cut("broker-1", "broker-2")
+    faults = LocalCluster(tmp_path, free_base_port(), programs=BREAKABLE).faults
+    with pytest.raises(ClusterError, match="there is no node broker-9; nodes are broker-1"):
+        faults.cut("broker-1", "broker-9")
 
 
 def test_the_range_of_ephemeral_ports_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

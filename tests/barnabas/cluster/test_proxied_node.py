@@ -9,10 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.cluster.fault_page import DEATH, DISK_FAILS, DISK_FULL, DISK_WELL, FREEZE, POWER_CUT, FaultPage
+from barnabas.cluster.breakable_node import faulty_world
+from barnabas.cluster.fault_page import (
+    DEATH,
+    DISK_FAILS,
+    DISK_FULL,
+    DISK_WELL,
+    FREEZE,
+    POWER_CUT,
+    FaultPage,
+    page_of,
+)
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.proxied_network import ProxiedNetwork
-from barnabas.cluster.proxied_node import faulty_world, load, page_of, save_ways
+from barnabas.cluster.proxied_node import load, save_ways
 from barnabas.cluster.proxy.rules import CLIENT
 from barnabas.runtime.network import RealNetwork
 from barnabas.runtime.world import World

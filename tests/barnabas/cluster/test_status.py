@@ -139,7 +139,7 @@ def test_ready_means_that_every_broker_lists_every_broker(cluster: AnsweringClus
     cluster.known = [1]
     assert local.not_ready() == "broker-1 does not see brokers [2] yet"
     cluster.known = [1, 2]
-    assert local.not_ready() == "nobody leads events-2"
+    assert local.not_ready() == "events-2 has no leader"
     cluster.leaders[2] = 1
     cluster.high_watermark = -1
     assert local.not_ready() == "there is no active controller"
@@ -147,4 +147,4 @@ def test_ready_means_that_every_broker_lists_every_broker(cluster: AnsweringClus
     assert local.not_ready() == ""
     assert local.wait_ready() < 5
     local.layout = replace(cluster.layout, cluster_id="another")
-    assert "is in the hands of cluster a-cluster" in local.not_ready()
+    assert "belongs to cluster a-cluster" in local.not_ready()

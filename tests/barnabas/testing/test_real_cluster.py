@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from barnabas import sync
 from barnabas.pytest_plugin import BarnabasCluster, BarnabasError
 from tests.eventually import eventually
 
@@ -59,6 +61,28 @@ def test_a_broker_that_is_cut_off_loses_its_office_and_learns_it_later(barnabas_
     assert f"{leader} stopped" not in cluster.log_of(leader)
     cluster.heal()
     eventually(lambda: len(cluster.partitions(topic)[0].isr) == 3)
+
+
+def test_a_broker_with_a_full_disk_leaves_the_isr_until_it_has_room(barnabas_cluster: BarnabasCluster) -> None:
+    cluster = barnabas_cluster
+    topic = cluster.create_topic("no-room")
+    cluster.fill_disk("broker-3")
+    with sync.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send(topic, b"x" * 1000)
+    eventually(lambda: 3 not in cluster.partitions(topic)[0].isr)
+    cluster.repair()
+    eventually(lambda: 3 in cluster.partitions(topic)[0].isr)
+
+
+def test_a_broker_stamps_records_with_its_wrong_clock(barnabas_cluster: BarnabasCluster) -> None:
+    cluster = barnabas_cluster
+    topic = cluster.create_topic("stamped", configs={"message.timestamp.type": "LogAppendTime"})
+    leader = cluster.leader_of(topic)
+    cluster.set_clock(leader, 86_400_000)
+    with sync.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        stamped = producer.send(topic, b"tomorrow").timestamp_ms
+    cluster.set_clock(leader, 0)
+    assert stamped - time.time() * 1000 > 80_000_000
 
 
 def leaders_by_broker(cluster: BarnabasCluster, topic: str) -> list[str]:

@@ -7,6 +7,7 @@ import time
 import pytest
 import trio
 
+from barnabas import Producer
 from barnabas.cluster.errors import ClusterError
 from barnabas.runtime.simulated.determinism import RealWorldTouched
 from barnabas.testing.simulated import SimulatedClusterForTests
@@ -67,6 +68,21 @@ async def test_seed_and_settings_can_be_chosen(barnabas_simulated_cluster: Clust
     assert cluster.seed == 7
     await cluster.create_topic("t", partitions=-1)
     assert await cluster.leader_of("t", 3)
+
+
+async def test_a_clock_is_wrong_and_a_disk_is_full(barnabas_simulated_cluster: Cluster) -> None:
+    cluster = barnabas_simulated_cluster
+    topic = await cluster.create_topic("t", configs={"message.timestamp.type": "LogAppendTime"})
+    leader = await cluster.leader_of(topic)
+    async with Producer(bootstrap_servers=cluster.bootstrap_servers, world=cluster.world) as producer:
+        cluster.set_clock(leader, 86_400_000)
+        tomorrow = (await producer.send(topic, b"x")).timestamp_ms
+        cluster.set_clock(leader, 0)
+        assert 86_000_000 < tomorrow - (await producer.send(topic, b"x")).timestamp_ms < 86_400_000
+        cluster.fill_disk(leader)
+        await producer.send(topic, b"x")
+        assert await cluster.leader_of(topic, other_than=leader) != leader
+        cluster.fill_disk(leader, full=False)
 
 
 async def test_impossible_calls_are_refused(barnabas_simulated_cluster: Cluster) -> None:

@@ -70,6 +70,7 @@ from barnabas.runtime.identity import ANONYMOUS
 from tests.broker.apis.coordinator_questions import OF_CONSUMER_GROUPS, OF_GROUPS, OF_TRANSACTIONS
 from tests.broker.apis.rig import Rig, batch_of, fetch_request, frame_of, on_cluster, produce_request
 from tests.broker.apis.share_questions import OF_SHARE_GROUPS
+from tests.broker.apis.streams_questions import OF_STREAMS_GROUPS
 
 TOPIC = "events"
 METADATA_TOPIC = "__cluster_metadata"
@@ -337,6 +338,7 @@ OF_BROKERS: dict[ApiKey, Asking] = {
     **OF_CONSUMER_GROUPS,
     **OF_TRANSACTIONS,
     **OF_SHARE_GROUPS,
+    **OF_STREAMS_GROUPS,
     ApiKey.PRODUCE: produce,
     ApiKey.FETCH: fetch,
     ApiKey.LIST_OFFSETS: offsets,

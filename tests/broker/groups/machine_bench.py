@@ -172,6 +172,13 @@ class Bench:
             self._run_timer(key, operation)
         self.monotonic_ms = until_ms
 
+    def take_turn(self, key: Hashable) -> None:
+        """Run the operation of one timer if it is due."""
+        deadline_ms, operation = self.timers.waiting.get(key, (self.monotonic_ms + 1, None))
+        if operation is not None and deadline_ms <= self.monotonic_ms:
+            del self.timers.waiting[key]
+            self._run_timer(key, operation)
+
     def _run_timer(self, key: Hashable, operation: Operation) -> None:
         outcome = operation(self.now)
         if outcome.records and self.broken is not None and outcome.failed is None:

@@ -563,7 +563,7 @@ def test_classic_members_of_a_consumer_group_commit_in_their_generation(rig: Mix
         commit = Commit(member_id, None, epoch, False, version)
         try:
             group.check_commit(commit, rig.now)
-            group.check_commit_of(commit, topic_id, partition)
+            group.check_commit_of(commit, "", topic_id, partition)
         except KafkaError as error:
             return error.code
         return ErrorCode.NONE

@@ -37,7 +37,7 @@ class Transactions(RuleBasedStateMachine):
 
     @initialize(level=st.sampled_from([0, 1, 2]))
     def begin(self, level: int) -> None:
-        self.shell = Shell(level)
+        self.shell = Shell(level, transaction_two_phase_commit_enable=True)
         self.had: dict[str, list[ProducerStamp]] = {"payments": [], "orders": []}
         self.waiting: list[tuple[str, str, bool, ProducerStamp, Asked]] = []
         self.promised: dict[tuple[str, ProducerStamp], bool] = {}
@@ -72,6 +72,18 @@ class Transactions(RuleBasedStateMachine):
     def init(self, data: Any, transactional_id: str, bump: bool) -> None:
         had = self.pick(data, transactional_id) if bump else None
         self.asked("init", transactional_id, self.shell.init(had, transactional_id))
+
+    @rule(transactional_id=IDS, keep=st.booleans())
+    def init_two_phase(self, transactional_id: str, keep: bool) -> None:
+        if keep and self.shell.level < 2:
+            return
+        before = self.shell.machine.get(transactional_id)
+        asked = self.shell.init(None, transactional_id, enable2_pc=True, keep_prepared_txn=keep)
+        self.asked("init", transactional_id, asked)
+        if keep and before is not None and before.is_two_phase and before.state is TransactionState.ONGOING:
+            after = self.shell.machine.get(transactional_id)
+            assert after is not None and after.producer == before.producer, "a prepared transaction was not kept"
+            assert after.state is TransactionState.ONGOING and after.partitions == before.partitions
 
     @rule(data=st.data(), transactional_id=IDS, partitions=PARTITIONS, version=VERSIONS)
     def add(self, data: Any, transactional_id: str, partitions: Any, version: int) -> None:
@@ -158,12 +170,15 @@ class Transactions(RuleBasedStateMachine):
         self.listen()
         assert not self.waiting, "somebody was never answered"
         assert all(each.state not in PREPARED for each in shell.machine.transactions)
-        assert all(each.state in AT_REST for each in shell.machine.transactions), "open for ever"
+        open_for_ever = [each for each in shell.machine.transactions if each.state not in AT_REST]
+        assert all(each.is_two_phase for each in open_for_ever), "open for ever"
+        for each in open_for_ever:
+            assert shell.init(transactional_id=each.transactional_id).error is ErrorCode.CONCURRENT_TRANSACTIONS
         for transactional_id in self.had:
             producer = shell.init(transactional_id=transactional_id).producer
             assert shell.add(producer, A, transactional_id=transactional_id).error is ErrorCode.NONE
             assert shell.end(producer, True, 2, transactional_id).error is ErrorCode.NONE
 
 
-TestTransactions = pytest.mark.feature("TX-01", "TX-02", "TX-03", "TX-06", "TX-08")(Transactions.TestCase)
+TestTransactions = pytest.mark.feature("TX-01", "TX-02", "TX-03", "TX-06", "TX-08", "TX-15")(Transactions.TestCase)
 TestTransactions.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

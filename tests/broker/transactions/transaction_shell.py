@@ -224,7 +224,10 @@ class Shell:
         if before.producer_id == after.producer_id:
             assert after.producer_epoch >= before.producer_epoch, "an epoch fell"
         else:
-            assert after.producer_epoch == 0 and after.producer_id > before.producer_id
+            assert after.producer_id > before.producer_id
+            assert after.producer_epoch == 0 or after.producer == before.producer_afterwards
+        if after.state is TransactionState.ONGOING and before.state is TransactionState.ONGOING:
+            assert after.client >= before.client, "a producer that was fenced is back"
         if after.state is TransactionState.ONGOING and before.state is TransactionState.ONGOING:
             assert after.partitions >= before.partitions and after.started_ms == before.started_ms
         if after.state in PREPARED:

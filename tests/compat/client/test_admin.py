@@ -41,7 +41,7 @@ from barnabas.client.settings import ClientSettings
 from tests.barnabas.client.admin import stories
 from tests.barnabas.client.admin.stage import Stage
 from tests.barnabas.client.admin.stories import NO_SUCH_ID
-from tests.compat.client.any_cluster import APACHE_KAFKA, AnyCluster
+from tests.compat.client.any_cluster import AnyCluster
 
 STORIES = (
     stories.topics,
@@ -128,10 +128,6 @@ async def test_share_groups(any_cluster: AnyCluster) -> None:
 async def test_streams_groups(any_cluster: AnyCluster) -> None:
     async with stage_on(any_cluster) as stage:
         group = stage.name("streams")
-        if any_cluster.name != APACHE_KAFKA:
-            with pytest.raises(UnsupportedVersionException):
-                (await stage.admin.describe_streams_groups(group)).all()
-            return
         await stage.admin.update_features({"streams.version": FeatureUpdate(1)})
         topic = await stage.topic("streamed", partitions=2)
         at_once = {"streams.initial.rebalance.delay.ms": "0"}

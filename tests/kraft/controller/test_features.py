@@ -126,7 +126,7 @@ def test_refusals_are_in_kafkas_words(cluster: Any, levels: dict[str, int], upgr
 def test_the_names_of_nodes_that_do_not_support_a_level(make_cluster: Any) -> None:
     cluster = make_cluster(levels={"metadata.version": 29})
     ranges = {"metadata.version": (7, 29), "group.version": (0, 1), "transaction.version": (0, 2), ELR: (0, 1)}
-    ranges["share.version"] = (0, 1)
+    ranges["share.version"] = ranges["streams.version"] = (0, 1)
     old = [
         Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
         for name, (lowest, highest) in ranges.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.kraft.metadata.features import announced_features, default_levels, obstacle, unserved
+from barnabas.kraft.metadata.features import default_levels, obstacle
 from barnabas.kraft.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.kraft.metadata.record_versions import encode_records, record_version
 from barnabas.kraft.metadata.replay import ImageReplay
@@ -87,21 +87,6 @@ def test_a_level_that_a_later_record_lowers_is_no_error() -> None:
 )
 def test_levels_with_which_this_software_does_not_run(record: FeatureLevelRecord, line: str) -> None:
     assert obstacle(image_of(level(30), record).features.levels) == line
-
-
-@pytest.mark.feature("OP-04")
-def test_a_node_runs_in_a_cluster_with_groups_that_it_does_not_serve_and_says_so() -> None:
-    image = image_of(level(30), level(1, "share.version"), level(1, "streams.version"))
-    assert obstacle(image.features.levels) is None
-    assert [line.split()[0] for line in unserved(image.features.levels)] == ["streams.version"]
-    assert unserved({"metadata.version": 30}) == []
-
-
-@pytest.mark.feature("OP-04")
-def test_a_broker_announces_what_it_does_not_serve_only_where_it_is_finalised() -> None:
-    assert announced_features({})["streams.version"] == (0, 0), "nobody can raise it while this broker is here"
-    assert announced_features({"streams.version": 1})["streams.version"] == (0, 1)
-    assert announced_features({"streams.version": 2})["streams.version"] == (0, 0), "level 2 is not known"
 
 
 @pytest.mark.feature("OP-04")

@@ -98,6 +98,7 @@ def test_a_controller_advertises_the_requests_that_it_serves(simulate: Any) -> N
             "group.version": 1,
             "transaction.version": 2,
             "share.version": 1,
+            "streams.version": 1,
         }
         assert ("eligible.leader.replicas.version", 0, 1) in [
             (it.name, it.min_version, it.max_version) for it in versions.supported_features

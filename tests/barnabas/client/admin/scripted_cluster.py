@@ -24,6 +24,7 @@ from barnabas.protocol.schema import Message, decode, encode_chunks
 from barnabas.runtime.server import Request, ResponseSlot, ServerLimits, serve_listener
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
 from barnabas.runtime.world import World
+from tests.barnabas.client.fake_cluster import TELEMETRY
 
 PORT = 9092
 Answer = Callable[[int, Any], Message | bytes | None]
@@ -91,6 +92,7 @@ class ScriptedCluster:
                 api_key=key, min_version=spec.min_version, max_version=self.max_versions.get(key, spec.max_version)
             )
             for key, spec in API_SPECS.items()
+            if key not in TELEMETRY
         ]
         return ApiVersionsResponse(api_keys=keys)
 

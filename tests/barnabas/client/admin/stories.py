@@ -158,6 +158,17 @@ async def configs(stage: Stage) -> None:
     with pytest.raises(InvalidConfigurationException):
         await admin.incremental_alter_configs({topic: {"no.such.config": "1"}})
     assert (await admin.describe_configs(topic))[topic]["delete.retention.ms"].is_default
+
+    await admin.alter_configs({topic: {"delete.retention.ms": "1"}}, validate_only=True)
+    await admin.alter_configs({topic: {"segment.ms": "70000"}})
+    with pytest.raises(InvalidConfigurationException):
+        await admin.alter_configs({topic: {"segment.ms": "soon"}})
+    with trio.fail_after(10):
+        while (await values())["segment.ms"] != "70000":
+            await trio.sleep(0.05)
+    entries = (await admin.describe_configs(topic))[topic]
+    assert entries["max.message.bytes"].is_default and entries["cleanup.policy"].value == "delete", "they are replaced"
+
     missing = ConfigResource(ResourceType.TOPIC, stage.name("missing"))
     with pytest.raises(UnknownTopicOrPartitionException):
         (await admin.describe_configs(missing)).all()
@@ -176,6 +187,13 @@ async def configs(stage: Stage) -> None:
             await trio.sleep(0.05)
     assert topic in await admin.list_config_resources()
     await admin.incremental_alter_configs({group: {"consumer.heartbeat.interval.ms": None}})
+
+    metrics = ConfigResource(ResourceType.CLIENT_METRICS, stage.name("metrics"))
+    await admin.incremental_alter_configs({metrics: {"metrics": "*"}})
+    with trio.fail_after(10):
+        while metrics.name not in await admin.list_client_metrics_resources():
+            await trio.sleep(0.05)
+    await admin.incremental_alter_configs({metrics: {"metrics": None}})
 
 
 async def records(stage: Stage) -> None:

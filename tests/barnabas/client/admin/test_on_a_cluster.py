@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from barnabas.client.admin import Admin, OffsetSpec
+from barnabas.client.admin import Admin, FeatureUpdate, OffsetSpec, UpgradeType
 from barnabas.client.errors import UnsupportedVersionException
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.offsets import OffsetAndMetadata
@@ -57,6 +57,8 @@ def play(story: Callable[[Stage], Awaitable[None]], simulated: SimulatedClusterF
 @pytest.mark.feature("CL-04")
 def test_requests_that_the_cluster_does_not_serve_are_refused_at_once() -> None:
     async def story(stage: Stage) -> None:
+        lowered = {"streams.version": FeatureUpdate(0, UpgradeType.SAFE_DOWNGRADE)}
+        (await stage.admin.update_features(lowered)).all()
         with pytest.raises(UnsupportedVersionException):
             (await stage.admin.describe_streams_groups("g")).all()
 

@@ -17,6 +17,7 @@ OF_KAFKA: dict[str, tuple[str, object]] = {
     "client.id": ("string", ""),
     "connections.max.idle.ms": ("long", 300_000),
     "default.api.timeout.ms": ("int", 60_000),
+    "enable.metrics.push": ("boolean", False),
     "metadata.max.age.ms": ("long", 300_000),
     "metadata.recovery.rebootstrap.trigger.ms": ("long", 300_000),
     "metadata.recovery.strategy": ("string", "rebootstrap"),

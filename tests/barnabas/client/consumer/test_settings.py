@@ -73,7 +73,6 @@ def test_missing_settings_of_kafka_are_listed() -> None:
     missing = {name_of(row) for row in ROWS} - set(ConsumerSettings.model_fields)
     assert {name for name in missing if not name.startswith(("sasl_", "ssl_", "metric", "share_"))} == {
         "config_providers",
-        "enable_metrics_push",
         "internal_throw_on_fetch_stable_offset_unsupported",
         "receive_buffer_bytes",
         "security_providers",

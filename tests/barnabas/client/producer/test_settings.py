@@ -66,14 +66,21 @@ def test_missing_settings_of_kafka_are_listed() -> None:
     missing = {name for name in names - set(ProducerSettings.model_fields) if not name.startswith(("sasl_", "ssl_"))}
     assert missing == {
         "config_providers",
-        "enable_metrics_push",
         "metric_reporters",
         "metrics_recording_level",
         "receive_buffer_bytes",
         "security_providers",
         "send_buffer_bytes",
-        "transaction_two_phase_commit_enable",
     }
+
+
+@pytest.mark.feature("TX-15")
+def test_two_phase_commit_needs_an_id_and_has_no_timeout() -> None:
+    assert settings_of(transactional_id="t", transaction_two_phase_commit_enable=True).transaction_timeout_ms == 60_000
+    with pytest.raises(ConfigException, match="needs a transactional_id"):
+        settings_of(transaction_two_phase_commit_enable=True)
+    with pytest.raises(ConfigException, match="such transactions have no timeout; got 5000"):
+        settings_of(transactional_id="t", transaction_two_phase_commit_enable=True, transaction_timeout_ms=5000)
 
 
 @pytest.mark.feature("PR-11")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from barnabas.cluster.wires import SeverableNetwork, Wires
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
 from barnabas.runtime.world import Connection, ConnectionLost
-from barnabas.testing.wires import SeverableNetwork, Wires
 
 NAMES = ["a", "b", "c"]
 PORT = 9092

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import trio
 
+from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.layout import Layout
 from barnabas.runtime.world import Bytes, Connection, ConnectionLost, File, Listener, Network
 
 LOOK_SECONDS = 0.01
@@ -42,8 +44,11 @@ class Wires:
     def cut(self, source: str, target: str) -> None:
         self._table[self._place(source, target)] = _CUT
 
+    def mend(self, source: str, target: str) -> None:
+        self._table[self._place(source, target)] = 0
+
     def partition(self, groups: Iterable[Iterable[str]]) -> None:
-        """Cut the links between nodes of different groups, both ways. KeyError for an unknown name."""
+        """Cut the links between nodes of different groups, both ways."""
         sides = [list(group) for group in groups]
         for index, side in enumerate(sides):
             for other in sides[index + 1 :]:
@@ -57,7 +62,15 @@ class Wires:
         self._table[:] = bytes(len(self._table))
 
     def _place(self, source: str, target: str) -> int:
+        for name in (source, target):
+            if name not in self._places:
+                raise ClusterError(f"there is no node {name}; nodes are {', '.join(self._places)}")
         return self._places[source] * len(self._places) + self._places[target]
+
+
+def open_wires(layout: Layout) -> Wires:
+    """The links between the nodes of a cluster."""
+    return Wires(layout.data / "run" / "wires", [node.name for node in layout.nodes])
 
 
 class SeverableNetwork:
@@ -71,7 +84,7 @@ class SeverableNetwork:
         self._nodes = nodes
 
     async def dial(self, host: str, port: int) -> Connection:
-        """As the underlying network. A dial over a cut link waits; the caller bounds the time."""
+        """Like the underlying network. A dial over a cut link waits; the caller bounds the time."""
         peer = self._nodes.get(port)
         if peer is None or peer == self._name:
             return await self._network.dial(host, port)

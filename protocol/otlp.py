@@ -1,19 +1,20 @@
-"""Core: reads the metrics that clients push, in OpenTelemetry's protobuf format (`MetricsData`, OTLP 1).
+"""Core: the metrics that clients push, in OpenTelemetry's protobuf format (`MetricsData`, OTLP 1).
 
-Only the kinds that KIP-714 uses: gauges and sums of single numbers. All others are ignored. Knows no clients.
+Only the kinds that KIP-714 uses: gauges and sums of single numbers. Others are ignored when read. Knows no clients.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 MAX_POINTS = 2_000
 """Most points in one push. Kafka's own clients send some hundreds."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_DELTA = 1
+_DELTA, _CUMULATIVE = 1, 2
+_NANOSECONDS_PER_MS = 1_000_000
 
 Value = int | memoryview
 """The value of a field: a number, its eight or four bytes, or a length-delimited slice."""
@@ -131,3 +132,68 @@ def _varint(data: memoryview, position: int) -> tuple[int, int]:
             return value, position
         shift += 7
     raise MalformedTelemetry("a varint is incomplete")
+
+
+# -- writing
+
+
+class Sample(NamedTuple):
+    """One number to be written."""
+
+    name: str
+    attributes: tuple[tuple[str, str], ...]
+    value: float
+    is_sum: bool = False
+    """A monotonic sum; otherwise a gauge."""
+
+
+def write_metrics(
+    samples: Iterable[Sample],
+    resource: Mapping[str, str],
+    *,
+    is_delta: bool,
+    began_ms: int,
+    now_ms: int,
+) -> bytes:
+    """`MetricsData`. `resource` describes the client; `is_delta`: sums count from `began_ms`, in wall time."""
+    times = _fixed64(2, began_ms * _NANOSECONDS_PER_MS), _fixed64(3, now_ms * _NANOSECONDS_PER_MS)
+    metrics = b"".join(_message(2, _metric(sample, times, is_delta)) for sample in samples)
+    described = b"".join(_message(1, _key_value(key, text)) for key, text in resource.items())
+    return _message(1, _message(1, described) + _message(2, metrics))
+
+
+def _metric(sample: Sample, times: tuple[bytes, bytes], is_delta: bool) -> bytes:
+    began, now = times
+    attributes = b"".join(_message(7, _key_value(key, text)) for key, text in sample.attributes)
+    point = now + _tag(4, _FIXED64) + struct.pack("<d", sample.value) + attributes
+    name = _message(1, sample.name.encode())
+    if not sample.is_sum:
+        return name + _message(5, _message(1, point))
+    temporality = _tag(2, _VARINT) + bytes([_DELTA if is_delta else _CUMULATIVE])
+    is_monotonic = _tag(3, _VARINT) + b"\x01"
+    return name + _message(7, _message(1, began + point) + temporality + is_monotonic)
+
+
+def _key_value(key: str, text: str) -> bytes:
+    return _message(1, key.encode()) + _message(2, _message(1, text.encode()))
+
+
+def _message(number: int, data: bytes) -> bytes:
+    return _tag(number, _BYTES) + _write_varint(len(data)) + data
+
+
+def _fixed64(number: int, value: int) -> bytes:
+    return _tag(number, _FIXED64) + struct.pack("<Q", value)
+
+
+def _tag(number: int, kind: int) -> bytes:
+    return bytes([number << 3 | kind])
+
+
+def _write_varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -1,0 +1,346 @@
+"""Core: one streams group (KIP-1071): its members, epochs, topology, and target assignment.
+
+All of it follows from the log: only `replay` changes it, except for soft state such as the configured topology.
+Decisions are made in `streams_groups.py` and `assignments.py`.
+
+Invariants: assignment_epoch <= epoch; a task is active at, or being stopped by, at most one member.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import Enum
+
+from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now
+from barnabas.broker.groups.consumer_group import FIRST_EPOCH
+from barnabas.broker.groups.consumer_member import UNKNOWN_EPOCH
+from barnabas.broker.groups.group import Commit, GroupType
+from barnabas.broker.groups.state_transitions import Moves
+from barnabas.broker.groups.streams import records
+from barnabas.broker.groups.streams.configured_topology import ConfiguredTopology
+from barnabas.broker.groups.streams.endpoints import EndpointPartitions
+from barnabas.broker.groups.streams.member import MemberState, StreamsMember
+from barnabas.broker.groups.streams.task_owners import TaskOwners
+from barnabas.broker.groups.streams.tasks import TaskSet, tasks_of
+from barnabas.broker.groups.streams.topology import Topology, topology_of
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.group_log import (
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupCurrentMemberAssignmentValue,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMemberMetadataValue,
+    StreamsGroupMetadataKey,
+    StreamsGroupMetadataValue,
+    StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupTargetAssignmentMemberValue,
+    StreamsGroupTargetAssignmentMetadataKey,
+    StreamsGroupTargetAssignmentMetadataValue,
+    StreamsGroupTopologyKey,
+    StreamsGroupTopologyValue,
+)
+from barnabas.protocol.schema import Message
+
+StreamsGroupKey = (
+    StreamsGroupMetadataKey
+    | StreamsGroupMemberMetadataKey
+    | StreamsGroupTargetAssignmentMetadataKey
+    | StreamsGroupTargetAssignmentMemberKey
+    | StreamsGroupCurrentMemberAssignmentKey
+    | StreamsGroupTopologyKey
+)
+"""Keys of all records of streams groups."""
+
+STREAMS_PROTOCOL_TYPE = "streams"
+NO_TASKS = TaskSet()
+
+_COMMIT_WITH_EPOCHS = 9
+"""First OffsetCommit version whose members understand STALE_MEMBER_EPOCH."""
+
+
+class StreamsGroupState(Enum):
+    """The value is the name in ListGroups and StreamsGroupDescribe."""
+
+    EMPTY = "Empty"
+    NOT_READY = "NotReady"
+    """Topics of the topology are missing, or do not have the right number of partitions."""
+    ASSIGNING = "Assigning"
+    """The target assignment is older than the group epoch."""
+    RECONCILING = "Reconciling"
+    """At least one member has not reached its target yet."""
+    STABLE = "Stable"
+    DEAD = "Dead"
+    """Deleted."""
+
+
+STREAMS_GROUP_MOVES: Moves[StreamsGroupState] = {
+    StreamsGroupState.EMPTY: (
+        StreamsGroupState.NOT_READY,
+        StreamsGroupState.ASSIGNING,
+        StreamsGroupState.RECONCILING,
+        StreamsGroupState.STABLE,
+        StreamsGroupState.DEAD,
+    ),
+    StreamsGroupState.NOT_READY: (
+        StreamsGroupState.ASSIGNING,
+        StreamsGroupState.RECONCILING,
+        StreamsGroupState.STABLE,
+        StreamsGroupState.EMPTY,
+    ),
+    StreamsGroupState.ASSIGNING: (
+        StreamsGroupState.RECONCILING,
+        StreamsGroupState.STABLE,
+        StreamsGroupState.NOT_READY,
+        StreamsGroupState.EMPTY,
+    ),
+    StreamsGroupState.RECONCILING: (
+        StreamsGroupState.STABLE,
+        StreamsGroupState.ASSIGNING,
+        StreamsGroupState.NOT_READY,
+        StreamsGroupState.EMPTY,
+    ),
+    StreamsGroupState.STABLE: (
+        StreamsGroupState.ASSIGNING,
+        StreamsGroupState.RECONCILING,
+        StreamsGroupState.NOT_READY,
+        StreamsGroupState.EMPTY,
+    ),
+    StreamsGroupState.DEAD: (),
+}
+
+
+class StreamsGroup:
+    """Implements `broker.groups.group.Group`."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = FIRST_EPOCH
+        self.metadata_hash = 0
+        """Hash of names, ids, partition counts and racks of all topics of the topology."""
+        self.validated_topology_epoch = -1
+        """Epoch of the topology whose topics are as they must be; -1 if they are not."""
+        self.assignment_configs: dict[str, str] = {}
+        """Configs of the assignor when the epoch began."""
+        self.assignment_epoch = FIRST_EPOCH
+        self.assignment_timestamp_ms = 0
+        """Wall time of the last target assignment; 0 if there was none or the log does not have it."""
+        self.members: dict[str, StreamsMember] = {}
+        self.targets: dict[str, TaskSet] = {}
+        """Target assignment by member id."""
+        self.owners = TaskOwners()
+        self.topology: Topology | None = None
+        self.metadata_bytes = 0
+        """Size of what all members have sent about themselves."""
+        self._reconciled: Counter[int] = Counter()
+        """Members in the state STABLE, by epoch."""
+        self.configured: ConfiguredTopology | None = None
+        """Soft state: the topology beside the topics that exist."""
+        self.topic_changes = 0
+        """Soft state: changes of topics of the topology since this coordinator loaded the group."""
+        self.configured_after = 0
+        """Soft state: value of `topic_changes` for which `configured` holds."""
+        self.shutdown_requested_by: str | None = None
+        """Soft state: the member that wants all processes of the application to stop."""
+        self.endpoints = EndpointPartitions()
+        """Soft state."""
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.group_id} {self.state.name} epoch {self.epoch} assignment epoch {self.assignment_epoch} "
+            f"members {len(self.members)}"
+        )
+
+    # -- the Group protocol
+
+    @property
+    def type(self) -> GroupType:
+        return GroupType.STREAMS
+
+    @property
+    def protocol_type(self) -> str:
+        return STREAMS_PROTOCOL_TYPE
+
+    @property
+    def state(self) -> StreamsGroupState:
+        if not self.members:
+            return StreamsGroupState.EMPTY
+        if self.topology is None or self.topology.epoch != self.validated_topology_epoch:
+            return StreamsGroupState.NOT_READY
+        if self.epoch > self.assignment_epoch:
+            return StreamsGroupState.ASSIGNING
+        if self._reconciled[self.assignment_epoch] == len(self.members):
+            return StreamsGroupState.STABLE
+        return StreamsGroupState.RECONCILING
+
+    def state_name(self) -> str:
+        return self.state.value
+
+    def is_empty(self) -> bool:
+        return not self.members
+
+    def empty_since_ms(self) -> int | None:
+        """None: the log does not record when the last member left, so each offset expires by its own commit time."""
+        return None
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return bool(self.members) and self.topology is not None and topic in self.topology.reading
+
+    def check_delete(self) -> None:
+        if self.members:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        of_members = [it for member_id in self.members for it in records.member_tombstones(self.group_id, member_id)]
+        return [*of_members, *records.group_tombstones(self.group_id)]
+
+    # -- offsets
+
+    def check_commit(self, commit: Commit, now: Now) -> None:
+        """Raises KafkaError: UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION, STALE_MEMBER_EPOCH.
+
+        Accepts an older epoch if the member had tasks in it; `check_commit_of` then checks each partition.
+        """
+        if self._commits_from_outside(commit):
+            return
+        member = self.member(commit.member_id)
+        if not commit.transactional and commit.version < _COMMIT_WITH_EPOCHS:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "OffsetCommit version 9 or above must be used by members using the streams group protocol",
+            )
+        if commit.generation_or_epoch > member.epoch:
+            raise _stale(
+                f"Received member epoch {commit.generation_or_epoch} is newer than current member epoch {member.epoch}."
+            )
+
+    def check_commit_of(self, commit: Commit, topic: str, topic_id: bytes, partition: int) -> None:
+        """Check that one offset may be committed with the member epoch of the commit. An older epoch is valid as long
+        as the member has had the task since then.
+
+        Raises KafkaError STALE_MEMBER_EPOCH. To be called after `check_commit`.
+        """
+        if self._commits_from_outside(commit):
+            return
+        member = self.member(commit.member_id)
+        if commit.generation_or_epoch == member.epoch:
+            return
+        subtopology_id = None if self.topology is None else self.topology.reading.get(topic)
+        if subtopology_id is None:
+            raise _stale(f"Topic {topic} is not in the topology.")
+        since = member.assigned.active.get(subtopology_id, {}).get(partition)
+        if since is None:
+            since = member.revoking.active.get(subtopology_id, {}).get(partition)
+        if since is None:
+            raise _stale(f"Task {subtopology_id}-{partition} is not assigned or pending revocation for member.")
+        if commit.generation_or_epoch < since:
+            raise _stale(
+                f"Received member epoch {commit.generation_or_epoch} is older than assignment epoch {since} for task"
+                f" {subtopology_id}-{partition}."
+            )
+
+    def _commits_from_outside(self, commit: Commit) -> bool:
+        if commit.generation_or_epoch >= 0:
+            return False
+        if not self.members:
+            return True
+        # Transactional producers need not name their member.
+        return (
+            commit.transactional
+            and commit.generation_or_epoch == -1
+            and not (commit.member_id or commit.group_instance_id)
+        )
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        if member_id is None and member_epoch < 0:
+            return
+        member = self.member(member_id or "")
+        if member_epoch != member.epoch:
+            raise _stale(
+                f"The received member epoch {member_epoch} does not match the expected member epoch {member.epoch}."
+            )
+
+    # -- members
+
+    def member(self, member_id: str) -> StreamsMember:
+        """Raises KafkaError UNKNOWN_MEMBER_ID."""
+        member = self.members.get(member_id)
+        if member is None:
+            message = f"Member {member_id} is not a member of group {self.group_id}."
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, message)
+        return member
+
+    def requires(self, topic: str) -> bool:
+        """True if tasks need the topic. A repartition sink is also a source, except in an invalid topology."""
+        return self.topology is not None and topic in self.topology.required_names
+
+    # -- replay
+
+    def replay(self, key: StreamsGroupKey, value: Message | None) -> None:
+        """Apply a record of this group. Tombstones of unknown entries are ignored."""
+        match key:
+            case StreamsGroupMetadataKey():
+                if isinstance(value, StreamsGroupMetadataValue):
+                    self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
+                    self.validated_topology_epoch = value.validated_topology_epoch
+                    self.assignment_configs = {it.key: it.value for it in value.last_assignment_configs or ()}
+            case StreamsGroupTopologyKey():
+                self.topology = topology_of(value) if isinstance(value, StreamsGroupTopologyValue) else None
+                self.configured = None
+            case StreamsGroupMemberMetadataKey(member_id=member_id):
+                if isinstance(value, StreamsGroupMemberMetadataValue):
+                    self._put(self._known(member_id).with_metadata(value))
+                else:
+                    self._remove(member_id)
+            case StreamsGroupTargetAssignmentMetadataKey():
+                if isinstance(value, StreamsGroupTargetAssignmentMetadataValue):
+                    self.assignment_epoch = value.assignment_epoch
+                    self.assignment_timestamp_ms = max(value.assignment_timestamp, 0)
+                else:
+                    self.assignment_epoch, self.assignment_timestamp_ms = UNKNOWN_EPOCH, 0
+            case StreamsGroupTargetAssignmentMemberKey(member_id=member_id):
+                if isinstance(value, StreamsGroupTargetAssignmentMemberValue):
+                    self.targets[member_id] = TaskSet(
+                        tasks_of(value.active_tasks), tasks_of(value.standby_tasks), tasks_of(value.warmup_tasks)
+                    )
+                else:
+                    self.targets.pop(member_id, None)
+            case StreamsGroupCurrentMemberAssignmentKey(member_id=member_id):
+                if isinstance(value, StreamsGroupCurrentMemberAssignmentValue):
+                    self._put(self._known(member_id).with_assignment(value))
+                elif member_id in self.members:
+                    self._put(self.members[member_id].without_assignment())
+
+    def _known(self, member_id: str) -> StreamsMember:
+        return self.members.get(member_id) or StreamsMember(member_id)
+
+    def _put(self, member: StreamsMember) -> None:
+        self._take_out(member.member_id)
+        self.members[member.member_id] = member
+        self.owners.own(member.assigned, member.process_id)
+        self.owners.own(member.revoking, member.process_id)
+        self.metadata_bytes += member.size_bytes()
+        if member.state is MemberState.STABLE:
+            self._reconciled[member.epoch] += 1
+
+    def _remove(self, member_id: str) -> None:
+        self._take_out(member_id)
+        self.members.pop(member_id, None)
+        if not self.members:
+            self.shutdown_requested_by = None
+
+    def _take_out(self, member_id: str) -> None:
+        """Take a member out of what is counted."""
+        self.endpoints.forget(member_id)
+        member = self.members.get(member_id)
+        if member is None:
+            return
+        self.owners.release(member.assigned, member.process_id)
+        self.owners.release(member.revoking, member.process_id)
+        self.metadata_bytes -= member.size_bytes()
+        if member.state is MemberState.STABLE:
+            self._reconciled[member.epoch] -= 1
+            if not self._reconciled[member.epoch]:
+                del self._reconciled[member.epoch]
+
+
+def _stale(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.STALE_MEMBER_EPOCH, message)
