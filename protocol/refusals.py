@@ -87,6 +87,8 @@ def _item(spec: FieldSpec, asked: Any, version: int, code: ErrorCode, message: s
     for field in fields:
         if field.name in NOWHERE:
             setattr(item, field.name, NOWHERE[field.name])
+        elif field.type.name == "records" and version not in parse_versions(field.nullable):
+            setattr(item, field.name, b"")
     if isinstance(asked, Struct):
         for field in fields:
             if field.name in STATE:

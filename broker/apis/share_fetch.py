@@ -34,7 +34,7 @@ from barnabas.protocol.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
-from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, read_header
+from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, CorruptBatch, read_header
 from barnabas.runtime.call import Call
 from barnabas.runtime.meter import Meter
 from barnabas.runtime.server import Steps
@@ -350,7 +350,14 @@ class _ShareFetch(DelayedOperation):
         led, offset, found, records = readable
         core, now_ms = led.core, self._ports.monotonic.now_ms()
         assert core is not None
-        batches = _batches(records, max(offset, core.end_offset) + wanted.max_records)
+        try:
+            batches = _batches(records, max(offset, core.end_offset) + wanted.max_records)
+        except OSError as error:
+            self._errors[key] = led.partition.log.health.failed(error)
+            return None
+        except CorruptBatch as error:
+            self._errors[key] = error
+            return None
         fetched = [it.offsets for it in batches]
         acquired = core.acquire(wanted, fetched, offset, now_ms, self._configs.terms.lock_ms)
         if found.aborted:

@@ -407,6 +407,7 @@ class LedSharePartitions:
         led._to_store.append(_ToStore(change, done))
         if not led._is_storing:
             led._is_storing = True
+            led._stored = trio.Event()
             self._ports.background.spawn(self._store_all, led)
 
     async def _store_all(self, led: LedSharePartition) -> None:

@@ -12,6 +12,7 @@ from checkers.bank_transfers import BankChecker
 from checkers.commits import Commits
 from checkers.convergence import Convergence
 from checkers.cycles import Cycles
+from checkers.delayed_records import DelayedChecker
 from checkers.eos_once import OnceChecker
 from checkers.epochs import StaleEpochs
 from checkers.fences_zombies import FencesChecker
@@ -27,11 +28,13 @@ from checkers.reads import Reads
 from checkers.replicas import Replicas
 from checkers.rights import RightsChecker
 from checkers.set_elements import ElementsChecker
+from checkers.share_records import ShareChecker
 from checkers.stats import Stats
 from checkers.verdict import Checker, Verdict, merge
 from histories.recorder import HistoryError
+from share_exchanges import LIMIT, LOCK_MS
 
-RECREATES_TOPICS = ("metadata",)
+RECREATES_TOPICS = ("metadata", "share")
 """Workloads that delete topics and make others of the same name."""
 
 
@@ -65,6 +68,11 @@ def of_workload(run: Mapping[str, Any]) -> Sequence[Checker]:
             return (FencesChecker(),)
         case "rights":
             return (RightsChecker(allow_everyone=options.get("more", {}).get("allow_everyone") == "true"),)
+        case "share":
+            more = options.get("more", {})
+            return (ShareChecker(limit=int(more.get("limit", LIMIT)), lock_ms=int(more.get("lock_ms", LOCK_MS))),)
+        case "delayed":
+            return (DelayedChecker(**given("idempotence")),)
         case other:
             raise ValueError(f"there is no workload {other}")
 

@@ -20,6 +20,7 @@ from barnabas.client.errors import IllegalStateException
 from barnabas.client.groups.membership import Leaving
 from barnabas.client.producer import Failed, TransactionState, Unknown
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.record import Headers
 from barnabas.runtime.channel import ChannelError
 from barnabas.runtime.world import World
 from clients import barnabas_settings
@@ -28,6 +29,7 @@ from clients.client import ClientError, ClientSettings, Read, Sent
 from clients.mortal_network import MortalNetwork, mortal
 from clients.one_broker import OneBroker
 from clients.security_calls import SecurityCalls
+from clients.share_calls import ShareCalls
 from operations import Place
 
 CLOSE_MS = 3_000
@@ -101,6 +103,9 @@ class BarnabasClient:
         self._answered_by: str | None = None
         self.security = SecurityCalls(parts.world, parts.nursery, settings, self._changing)
         """Changes of rights, and attempts of other users."""
+        admins = self._admin, self._changing
+        self.sharing = ShareCalls(parts.world, parts.nursery, settings, admins, now_ns)
+        """A member of a share group."""
 
     # ---- administrator
 
@@ -151,9 +156,21 @@ class BarnabasClient:
     # ---- producer
 
     async def send(self, place: Place, key: bytes | None, value: bytes) -> Sent:
+        return await self._send(place, key, value)
+
+    async def send_later(self, place: Place, value: bytes, delay_ms: int | None, by: str) -> None:
+        headers: Headers = ()
+        if delay_ms is not None:
+            time_ms = delay_ms if by == "after" else self._parts.world.wall_clock.now_ms() + delay_ms
+            headers = ((f"deliver-{by}", b"%d" % time_ms),)
+        await self._send(place, None, value, headers)
+
+    async def _send(self, place: Place, key: bytes | None, value: bytes, headers: Headers = ()) -> Sent:
         producer = await self._open_producer()
         try:
-            future = await producer.enqueue(place.topic, value, key=key, partition=place.partition)
+            future = await producer.enqueue(
+                place.topic, value, key=key, headers=headers, partition=place.partition
+            )
         except KafkaError as error:
             raise self._of_producer(error, definite=True) from error
         outcome = await future.outcome()
@@ -299,6 +316,7 @@ class BarnabasClient:
         if self._producer is not None:
             await self._producer.close(patience_ms)
         self._producer_done.set()
+        await self.sharing.leave(patience_ms)
         await self._consumer.close(patience_ms, leaving)
         self._parts.one_broker.close()
         self.security.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from clients.client import ClientSettings
+from clients.client import ClientSettings, ShareMode
 
 NEVER_AGAIN_MS = 3_600_000
 """A backoff that is longer than any run: nothing is retried."""
@@ -71,3 +71,15 @@ def consumer(settings: ClientSettings) -> dict[str, Any]:
             if settings.assignors:
                 options["partition_assignment_strategy"] = settings.assignors
     return options
+
+
+def share_consumer(settings: ClientSettings, mode: ShareMode) -> dict[str, Any]:
+    return _common(settings) | {
+        "allow_auto_create_topics": False,
+        "group_id": mode.group,
+        "share_acknowledgement_mode": mode.acknowledges,
+        "share_acquire_mode": mode.acquires,
+        "default_api_timeout_ms": settings.max_block_ms,
+        "max_poll_interval_ms": settings.max_poll_interval_ms,
+        "fetch_max_wait_ms": settings.fetch_max_wait_ms,
+    }

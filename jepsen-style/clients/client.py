@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from barnabas.protocol.acknowledge_type import AcknowledgeType
 from operations import Place
 from rights import Acl, Login, Tried
 
@@ -162,6 +163,64 @@ class Security(Protocol):
 
     async def attempt(self, turn: int, user: str, tried: Tried) -> None:
         """By a user with the password of version 0. An authorization error if it is denied."""
+
+
+class ShareMode(NamedTuple):
+    """Settings of a share consumer."""
+
+    group: str
+    acknowledges: str
+    """`implicit` or `explicit`."""
+    acquires: str
+    """`batch_optimized` or `record_limit`."""
+
+
+class Sharing(Protocol):
+    """A member of a share group. Exchanges are those of `share_exchanges.py`. All calls are bounded in time and raise
+    ClientError."""
+
+    async def configure(self, group: str, configs: Mapping[str, str]) -> None: ...
+    async def start_offsets(self, group: str, places: Sequence[Place]) -> Mapping[Place, tuple[int, int | None]]:
+        """Start offsets of the group and its lag, as its coordinator reports them; None: the lag is unknown."""
+
+    @property
+    def member_id(self) -> str:
+        """"" before it has joined."""
+
+    async def join(self, topics: Sequence[str], mode: ShareMode) -> None:
+        """Join with the first call; later ones change the topics."""
+
+    async def poll(self, timeout_ms: int, most: int) -> list[list[Any]]:
+        """`[topic, partition, offset, delivery count, value]` of each record."""
+
+    def decide(self, place: Place, offset: int, kind: AcknowledgeType) -> None:
+        """About the newest delivery of a record, unless that is decided already."""
+
+    async def commit(self, timeout_ms: int) -> None: ...
+    async def leave(self, patience_ms: int = ...) -> None: ...
+    def take_exchanges(self, *, all_of_them: bool = ...) -> list[dict[str, Any]]:
+        """Exchanges that have ended since the last call; all, if none of the others will end."""
+
+    def take_reported(self) -> list[list[Any]]:
+        """Results of acknowledgements that the application got: `[topic, partition, offsets, error]`."""
+
+    async def break_rules(self, group: str, member_id: str, place: Place, breach: str) -> list[dict[str, Any]]:
+        """A breach of `clients.rule_breaker` by a member of that id. Returns its exchanges."""
+
+
+class DelayingClient(WorkClient, Protocol):
+    """A client for workloads with delayed delivery."""
+
+    async def send_later(self, place: Place, value: bytes, delay_ms: int | None, by: str) -> None:
+        """Waits until the leader has the record. It is to be delivered after `delay_ms`; None: at once. `by`: `after`
+        names the delay, `at` the time, by this client's clock."""
+
+
+class SharingClient(WorkClient, Protocol):
+    """A client for workloads with share groups."""
+
+    @property
+    def sharing(self) -> Sharing: ...
 
 
 class SecuredClient(WorkClient, Protocol):

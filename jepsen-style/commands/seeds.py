@@ -14,6 +14,7 @@ from running import many_seeds
 from running.plan import STORE
 from running.seed import SeedReport
 from simulation.coverage import parse_pairs
+from workloads.catalogue import WORKLOADS
 
 COULD_NOT_RUN = 2
 
@@ -23,6 +24,7 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
     also: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Run the seeds in this file first, one a line.")
     ] = None,
+    workload: Annotated[str, typer.Option(metavar="NAME", help="The workload of all seeds; drawn if left out.")] = "",
     jobs: Annotated[int, typer.Option(help="Number of processes; 0: one for each processor.")] = 0,
     coverage: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write which faults met which states, as JSON.")
@@ -46,6 +48,8 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
         chosen = many_seeds.parse_seeds(seeds)
     except ValueError:
         _refuse(f"SEEDS must be like 7, 1-50 or 3,8,20-30; got {seeds!r}")
+    if workload and workload not in WORKLOADS:
+        _refuse(f"--workload {workload}: there are {', '.join(WORKLOADS)}")
     if also is not None:
         try:
             chosen = list(dict.fromkeys([*many_seeds.read_seeds(also), *chosen]))
@@ -59,7 +63,7 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
             summary.must_meet = parse_pairs(must_meet.read_text(encoding="utf-8"), str(must_meet))
         except (OSError, ValueError) as error:
             _refuse(f"--must-meet: {error}")
-    _run(summary, many_seeds.run_seeds(chosen, jobs or os.cpu_count() or 1, store))
+    _run(summary, many_seeds.run_seeds(chosen, jobs or os.cpu_count() or 1, store, workload))
     if coverage is not None:
         coverage.write_text(json.dumps(summary.coverage, indent=1) + "\n", encoding="utf-8")
     raise typer.Exit(0 if summary.passed else 1)

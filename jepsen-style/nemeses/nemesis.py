@@ -71,7 +71,7 @@ class NemesisOptions:
     min_insync_replicas: int = 2
     budget: LossBudget | None = None
     """None: a budget made of what brokers report."""
-    coordinated: Sequence[tuple[Literal["group", "transaction"], str]] = ()
+    coordinated: Sequence[tuple[Literal["group", "transaction", "share"], str]] = ()
     """Groups and transactional ids of the workload, whose coordinators are targets."""
     only: Sequence[int] = ()
     """Numbers of the faults that take place; the others leave their time empty. Empty: all."""

@@ -7,12 +7,21 @@ from dataclasses import replace
 from barnabas.broker.apis.produce_response import ProduceAnswers
 from barnabas.broker.apis.transactional_produce import TransactionalProduce
 from barnabas.broker.coordinator.shard import Shard
+from barnabas.broker.delayed.replay import Replay
+from barnabas.broker.delayed.schedule import Schedule
 from barnabas.broker.forwarding import Forwarding
 from barnabas.broker.groups.classic_group import ClassicGroup
 from barnabas.broker.groups.offsets import Offsets
 from barnabas.broker.replication.follower import Follower
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica import Replica
+from barnabas.broker.shares.acquisition import Acquisition
+from barnabas.broker.shares.in_flight import InFlight
+from barnabas.broker.shares.led_partitions import LedSharePartitions
+from barnabas.broker.shares.share_partition import SharePartition
+from barnabas.broker.shares.state_client import ShareStateClient
+from barnabas.broker.shares.state_machine import ShareStateMachine
+from barnabas.broker.shares.stored_state import StoredState
 from barnabas.broker.transactions.markers import MarkerWriter
 from barnabas.broker.transactions.transaction import Transaction
 from barnabas.cluster.errors import WrongArgument
@@ -29,7 +38,7 @@ from barnabas.runtime.server_connection import ServerConnection
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.producers import ProducerStates
 from barnabas.storage.transaction_index import AbortedIndex
-from plants import coordinating, producing, quorum, replication, rights, serving
+from plants import coordinating, delaying, producing, quorum, replication, rights, serving, sharing
 from plants.plant import Patch, Plant, Trial
 
 _SOON = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "400"}
@@ -43,6 +52,14 @@ _ASIDE = Trial(
 )
 """Few commits: one that a coordinator accepts just before it learns that it is isolated holds up all its responses."""
 _RIGHTS = Trial("rights", rate=40.0, concurrency=4, time_seconds=20.0, runs=3)
+
+_SHARE = Trial("share", rate=40.0, concurrency=6, time_seconds=25.0, quiet_seconds=3.0, runs=5)
+_DELAYED = Trial("delayed", rate=30.0, concurrency=4, time_seconds=20.0, quiet_seconds=3.0, runs=3)
+_DELAYED_KILLS = replace(_DELAYED, nemesis=["kill"], interval_seconds=6.0, time_seconds=30.0, runs=5)
+_SHARE_KILLS = replace(_SHARE, nemesis=["kill"], interval_seconds=6.0, time_seconds=40.0)
+
+_SHARE_CUTS = replace(_SHARE_KILLS, nemesis=["partition", "pause", "kill"], interval_seconds=4.0, runs=30)
+"""Leaders that are deposed, or cut off from share coordinators, while members acknowledge."""
 
 
 class NoSuchPlant(WrongArgument):
@@ -275,6 +292,113 @@ _ALL = (
         [Patch(_ScramUsers, "_identify", rights.remember_passwords)],
         ["login-with-old-password", "refused-login"],
         _RIGHTS,
+    ),
+    Plant(
+        "locks-never-expire",
+        "an acquisition lock has no end: what a member keeps, nobody else gets",
+        [Patch(SharePartition, "next_deadline_ms", sharing.never_expire)],
+        ["not-drained", "broken-promise"],
+        _SHARE,
+        _SHARE,
+    ),
+    Plant(
+        "anyone-acknowledges",
+        "a member may acknowledge records that another one has acquired",
+        [Patch(SharePartition, "_check_owner", sharing.let_others_acknowledge)],
+        ["acknowledged-unheld", "accepted-twice", "redelivered", "broken-promise"],
+        _SHARE,
+        _SHARE,
+    ),
+    Plant(
+        "counts-are-not-stored",
+        "delivery counts are not stored: after a failover they begin again",
+        [Patch(ShareStateClient, "write", sharing.store_no_counts)],
+        ["count-went-back", "broken-promise"],
+        _SHARE_KILLS,
+        replace(_SHARE_KILLS, runs=20),
+    ),
+    Plant(
+        "confirmed-before-stored",
+        "an acknowledgement is confirmed before its state is stored, also if that fails",
+        [Patch(LedSharePartitions, "_store", sharing.answer_before_it_is_stored)],
+        ["redelivered", "accepted-twice", "broken-promise"],
+        _SHARE_CUTS,
+        _SHARE_CUTS,
+    ),
+    Plant(
+        "share-leaders-are-not-fenced",
+        "a leader that was replaced goes on to deliver records, and share coordinators store what it writes",
+        [
+            Patch(LedSharePartitions, "leadership_changed", sharing.lead_on),
+            Patch(ShareStateMachine, "write", sharing.fence_no_leaders),
+        ],
+        ["redelivered", "accepted-twice", "count-went-back", "acknowledged-unheld", "broken-promise"],
+        _SHARE_CUTS,
+        _SHARE_CUTS,
+    ),
+    Plant(
+        "snapshot-drops-a-batch",
+        "a snapshot of a share partition's state has all batches but the first",
+        [Patch(StoredState, "snapshot_record", sharing.snapshot_without_a_batch)],
+        ["redelivered", "accepted-twice", "count-went-back", "broken-promise"],
+        replace(_SHARE_KILLS, runs=20),
+        replace(_SHARE_KILLS, runs=20),
+    ),
+    Plant(
+        "release-skips-a-record",
+        "what a member leaves behind is released but for one record",
+        [Patch(SharePartition, "release", sharing.release_all_but_the_last)],
+        ["not-drained", "broken-promise"],
+        _SHARE,
+        _SHARE,
+    ),
+    Plant(
+        "stored-states-are-not-read",
+        "a new leader of a share partition takes the start offset alone from the stored state",
+        [Patch(ShareStateClient, "read", sharing.forget_what_is_acknowledged)],
+        ["redelivered", "accepted-twice", "count-went-back", "broken-promise"],
+        _SHARE_KILLS,
+        _SHARE_KILLS,
+    ),
+    Plant(
+        "start-passes-acquired-records",
+        "the start offset of a share partition moves over records that members still have",
+        [Patch(InFlight, "advance", sharing.skip_what_is_acquired)],
+        ["lost-record", "never-delivered", "broken-promise"],
+        _SHARE,
+        _SHARE,
+    ),
+    Plant(
+        "deliveries-are-not-counted",
+        "a record that is delivered again has the delivery count that it had",
+        [Patch(Acquisition, "_acquire_again", sharing.count_no_deliveries)],
+        ["count-went-back", "count-over-limit", "not-drained", "broken-promise"],
+        _SHARE,
+        _SHARE,
+    ),
+    Plant(
+        "delivers-early",
+        "a delayed record is delivered almost a second before its time",
+        [Patch(Schedule, "add", delaying.deliver_early)],
+        ["early"],
+        _DELAYED,
+        _DELAYED,
+    ),
+    Plant(
+        "delivers-again",
+        "a new leader delivers the delayed records again that its predecessor has delivered",
+        [Patch(Replay, "add", delaying.deliver_again)],
+        ["delivered-twice"],
+        _DELAYED_KILLS,
+        _DELAYED_KILLS,
+    ),
+    Plant(
+        "forgets-pending-records",
+        "a new leader does not know the delayed records that wait in its log",
+        [Patch(Replay, "add", delaying.forget_what_is_pending)],
+        ["undelivered"],
+        _DELAYED_KILLS,
+        _DELAYED_KILLS,
     ),
     Plant(
         "failures-end-nodes",

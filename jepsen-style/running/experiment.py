@@ -54,6 +54,13 @@ NODE_SETTINGS = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    "share.coordinator.state.topic.num.partitions": "2",
+    "share.coordinator.snapshot.update.records.per.snapshot": "20",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.min.session.timeout.ms": "3000",
+    "group.share.session.timeout.ms": "5000",
+    "group.share.min.heartbeat.interval.ms": "500",
+    "group.share.heartbeat.interval.ms": "500",
 }
 """Nodes that notice soon what happened to them: with Kafka's own numbers a run would mostly wait."""
 VALID, ANOMALY, COULD_NOT_RUN = 0, 1, 2

@@ -145,9 +145,11 @@ def read_seeds(path: Path) -> list[int]:
     return [int(line) for line in lines if line]
 
 
-def run_seeds(seeds: Sequence[int], jobs: int, store: Path | None = None) -> Iterable[SeedReport]:
-    """The reports of the seeds, in their order, each as soon as it is ready. `store`: see `run_seed`."""
-    run = partial(run_seed, store=store)
+def run_seeds(
+    seeds: Sequence[int], jobs: int, store: Path | None = None, workload: str = ""
+) -> Iterable[SeedReport]:
+    """The reports of the seeds, in their order, each as soon as it is ready. `store`, `workload`: see `run_seed`."""
+    run = partial(run_seed, store=store, workload=workload)
     if jobs == 1:
         return map(run, seeds)
     return ProcessPoolExecutor(jobs).map(run, seeds)

@@ -38,6 +38,8 @@ REPLICATED = (
 """Settings that cannot be more than there are brokers."""
 PAIRS = ("--settings", "--option", "--topic-config", "--client-config", "--condition", "--budget")
 """Options that come once for each `key=value`."""
+OURS = ("share", "delayed")
+"""Workloads that only our own client can do."""
 LOG_IN = ("rights",)
 """Workloads whose clients log in."""
 ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
@@ -182,6 +184,8 @@ class Plan:
                 raise WrongPlan(f"{name}: the cluster of --bootstrap is not ours to break, leave it out")
 
     def _check_logins(self) -> None:
+        if self.workload in OURS and self.clients != ("barnabas",):
+            raise WrongPlan(f"{self.workload}: only our own client can do that, use --client barnabas")
         if self.workload not in LOG_IN:
             return
         if self.clients != ("barnabas",):

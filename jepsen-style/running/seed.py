@@ -42,10 +42,12 @@ class SeedReport:
         return not self.broken
 
 
-def run_seed(seed: int, *, changes: Mapping[str, Any] | None = None, store: Path | None = None) -> SeedReport:
-    """Runs one seed in this process. `changes` replaces fields of its plan; `store` keeps the run if it fails. The same
-    arguments give the same report, in any process."""
-    return run_plan(replace(draw_plan(seed), **(changes or {})), store)
+def run_seed(
+    seed: int, *, changes: Mapping[str, Any] | None = None, store: Path | None = None, workload: str = ""
+) -> SeedReport:
+    """Runs one seed in this process. `changes` replaces fields of its plan; `store` keeps the run if it fails; the
+    workload is drawn unless given. The same arguments give the same report, in any process."""
+    return run_plan(replace(draw_plan(seed, workload), **(changes or {})), store)
 
 
 def run_plan(plan: Plan, store: Path | None = None) -> SeedReport:

@@ -25,6 +25,10 @@ WORKLOADS = {
 """How often each is drawn."""
 RIGHTS_SHARE = 0.06
 """Share of seeds that have the workload `rights`."""
+SHARE_SHARE = 0.08
+"""Share of seeds that have the workload `share`."""
+DELAYED_SHARE = 0.05
+"""Share of seeds that have the workload `delayed`."""
 PHASE_SECONDS = 40.0
 SESSION_TIMEOUT_MS = 6_000
 """Session timeout of members of groups."""
@@ -71,7 +75,7 @@ LAST_SEQUENCE = 2**31 - 1
 """Last sequence of a producer; the next is 0."""
 SIZES = ((3, 3), (3, 3), (3, 3), (3, 3), (3, 3), (1, 1), (2, 1), (1, 3), (3, 1), (4, 3), (5, 3), (3, 5))
 """(brokers, controllers) of a cluster."""
-NEED_THREE = ("group", "txn-eos", "bank", "list-append", "offsets", "fences", "queue")
+NEED_THREE = ("group", "txn-eos", "bank", "list-append", "offsets", "fences", "queue", "share")
 """Workloads with coordinators, whose logs have three replicas."""
 COUNTED_SHARE = 0.1
 """Share of seeds in which the work of every step of a request is counted."""
@@ -86,18 +90,23 @@ LIVING_SIZES = ((4, 3), (4, 2), (4, 1), (5, 3))
 """(controllers, first voters)."""
 
 
-def draw_plan(seed: int) -> Plan:
-    """The same plan each time."""
+def draw_plan(seed: int, workload: str = "") -> Plan:
+    """The same plan each time; of this workload, if one is given."""
     chance = Random(f"{seed}/plan")
-    workload = chance.choices(list(WORKLOADS), list(WORKLOADS.values()))[0]
+    drawn = chance.choices(list(WORKLOADS), list(WORKLOADS.values()))[0]
     if Random(f"{seed}/rights").random() < RIGHTS_SHARE:
-        workload = "rights"
+        drawn = "rights"
+    elif Random(f"{seed}/share").random() < SHARE_SHARE:
+        drawn = "share"
+    elif Random(f"{seed}/delayed").random() < DELAYED_SHARE:
+        drawn = "delayed"
+    workload = workload or drawn
     conditions = _draw_conditions(chance, workload)
     if Random(f"{seed}/secure").random() < SECURE_SHARE:
         conditions = replace(conditions, secure=True)
     conditions, changes = _draw_changes(Random(f"{seed}/changes"), conditions)
     has_producers_without_transactions = workload in ("queue", "set", "group")
-    return Plan(
+    plan = Plan(
         workload,
         seed=seed,
         cluster="sim",
@@ -118,6 +127,31 @@ def draw_plan(seed: int) -> Plan:
         abort_probability=chance.choice((0.0, 0.1, 0.2)),
         crash_every=chance.choice((8.0, 20.0, 60.0)),
         quiet=3.0,
+    )
+    return _with_shares(plan, Random(f"{seed}/share/plan")) if workload == "share" else plan
+
+
+def _with_shares(plan: Plan, chance: Random) -> Plan:
+    """More members, short locks, and snapshots of share states that come often."""
+    settings = {
+        "share.coordinator.state.topic.num.partitions": chance.choice((1, 2, 3)),
+        "share.coordinator.snapshot.update.records.per.snapshot": chance.choice((2, 5, 30)),
+        "share.coordinator.state.topic.prune.interval.ms": chance.choice((2_000, 10_000)),
+        "share.coordinator.cold.partition.snapshot.interval.ms": chance.choice((3_000, 20_000)),
+        "share.coordinator.write.timeout.ms": chance.choice((1_000, 5_000)),
+        "group.share.assignment.interval.ms": chance.choice((0, 500)),
+    }
+    return replace(
+        plan,
+        settings=(*plan.settings, *(f"{key}={value}" for key, value in settings.items())),
+        option=(
+            *plan.option,
+            f"lock_ms={chance.choice((1_000, 2_000, 6_000))}",
+            f"limit={chance.choice((2, 3, 5, 10))}",
+        ),
+        isolation=chance.choice(("read_committed", "read_uncommitted")),
+        concurrency=chance.choice((4, 5, 6)),
+        rate=chance.choice((10.0, 16.0, 24.0)),
     )
 
 

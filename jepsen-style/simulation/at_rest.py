@@ -72,9 +72,18 @@ async def check_rest(cluster: SimCluster, *, shared_groups: bool) -> None:
         cluster.findings.report(f"all faults are over, yet {problem}")
     if not await within(cluster, "the replicas become equal", lambda: _not_equal(cluster)):
         return
+    await _check_shares(cluster)
     for key in promises.keys:
         watch.check_replicas(key, _replicas(cluster, key))
         promises.check_ended(key, may_be_open=shared_groups and key.topic == GROUP_TOPIC)
+
+
+async def _check_shares(cluster: SimCluster) -> None:
+    """Members have ended: what they had is available again, at the latest when the locks are over."""
+    shares = cluster.watch.shares
+    brokers = [node.broker for node in cluster.cluster.brokers if node.broker is not None]
+    if await within(cluster, "no record stays acquired", lambda: shares.not_at_rest(brokers)):
+        shares.check_agreement(brokers)
 
 
 async def not_acked(cluster: SimCluster, keys: Iterable[PartitionKey]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 import trio
 
 from barnabas.broker.coordinator.coordinator import partition_for
-from barnabas.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from barnabas.broker.internal_topics import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.replication.replica import Leading
 from barnabas.client.security_names import SecurityOptions
 from barnabas.cluster.errors import ClusterError
@@ -526,8 +526,8 @@ class SimCluster:
         node = self.cluster.node_of(leaders[max(leaders)])
         return node.node.name if node.is_up else None
 
-    async def coordinator_of(self, kind: Literal["group", "transaction"], id_: str) -> str | None:
-        topic = GROUP_TOPIC if kind == "group" else TRANSACTION_TOPIC
+    async def coordinator_of(self, kind: Literal["group", "transaction", "share"], id_: str) -> str | None:
+        topic = {"group": GROUP_TOPIC, "transaction": TRANSACTION_TOPIC, "share": SHARE_TOPIC}[kind]
         image = self.watch.quorum.image.topics.by_name.get(topic)
         return None if image is None else self._leader(topic, partition_for(id_, len(image.partitions)))
 

@@ -68,6 +68,16 @@ class GhostLog:
         return [entry for entry in self.epochs if entry[1] < offset]
 
 
+def epochs_from(epochs: Iterable[tuple[int, int]], start_offset: int) -> list[tuple[int, int]]:
+    """The epochs of a log whose records before that offset are deleted."""
+    left: list[tuple[int, int]] = []
+    for epoch, offset in epochs:
+        if offset <= start_offset:
+            left.clear()
+        left.append((epoch, max(offset, start_offset)))
+    return left
+
+
 class SegmentLike(Protocol):
     """The part of `storage.segment.Segment` that is read here."""
 

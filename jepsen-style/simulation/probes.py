@@ -6,12 +6,19 @@ and observers only read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Protocol
 
+from barnabas.broker.apis.share_fetch import _ShareFetch
 from barnabas.broker.replication.partition import Partition, ReadRequest, ReadResult
+from barnabas.broker.shares.acquisition import Wanted
+from barnabas.broker.shares.led_partitions import LedSharePartition, LedSharePartitions
+from barnabas.broker.shares.sessions import TopicPartition
+from barnabas.broker.shares.share_partition import Acknowledgement
+from barnabas.broker.shares.state import SharePartitionKey, ShareState, ShareStateChange
+from barnabas.broker.shares.state_client import ShareStateClient
 from barnabas.client.groups.participant import Participant
 from barnabas.kraft.authorizer.standard import StandardAuthorizer
 from barnabas.kraft.metadata.image import MetadataImage
@@ -20,7 +27,9 @@ from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.raft.history import OffsetAndEpoch
 from barnabas.kraft.raft.ready import Ready
 from barnabas.kraft.snapshots import SnapshotFiles
+from barnabas.protocol.acknowledge_type import AcknowledgeType
 from barnabas.protocol.acls import AclOperation, AclResourceType
+from barnabas.protocol.messages.share_fetch import PartitionData
 from barnabas.protocol.sasl.scram import ScramIdentity
 from barnabas.runtime.request import Request
 from barnabas.runtime.sasl.mechanisms import _ScramUsers
@@ -28,6 +37,7 @@ from barnabas.runtime.server_connection import ServerConnection
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.names import METADATA_TOPIC
 from rights import Tried
+from simulation.invariants.shares import Asked
 
 After = Callable[..., None]
 
@@ -58,6 +68,18 @@ class Observer(Protocol):
     def rights_decided(self, request: Request, tried: Tried, *, allowed: bool) -> None: ...
 
     def user_identified(self, user: str, identity: ScramIdentity | None) -> None: ...
+
+    def records_acquired(
+        self, fetch: _ShareFetch, key: TopicPartition, wanted: Wanted, data: PartitionData
+    ) -> None: ...
+
+    def renewal_asked(self, key: SharePartitionKey, ranges: Sequence[tuple[int, int]]) -> None: ...
+
+    def share_write_asked(self, key: SharePartitionKey, change: ShareStateChange) -> Asked: ...
+
+    def share_written(self, key: SharePartitionKey, change: ShareStateChange, asked: Asked) -> None: ...
+
+    def share_read(self, key: SharePartitionKey, leader_epoch: int, state: ShareState) -> None: ...
 
 
 @contextmanager
@@ -102,6 +124,32 @@ def observed(observer: Observer) -> Iterator[None]:
         if not is_token:
             observer.user_identified(user, identity)
 
+    def acquired(
+        fetch: _ShareFetch, data: PartitionData | None, key: TopicPartition, wanted: Wanted, *_: object
+    ) -> None:
+        if data is not None:
+            observer.records_acquired(fetch, key, wanted, data)
+
+    def acknowledges(_shares: object, _result: object, led: LedSharePartition, *arguments: Any) -> None:
+        said: Sequence[Acknowledgement] = arguments[1]
+        observer.renewal_asked(led.key, [each[:2] for each in said if AcknowledgeType.RENEW in each.types])
+
+    original_write = ShareStateClient.__dict__["write"]
+
+    @wraps(original_write)
+    async def write_share_state(client: ShareStateClient, key: SharePartitionKey, change: ShareStateChange) -> None:
+        asked = observer.share_write_asked(key, change)
+        await original_write(client, key, change)
+        observer.share_written(key, change, asked)
+
+    original_read = ShareStateClient.__dict__["read"]
+
+    @wraps(original_read)
+    async def read_share_state(client: ShareStateClient, key: SharePartitionKey, leader_epoch: int) -> ShareState:
+        state: ShareState = await original_read(client, key, leader_epoch)
+        observer.share_read(key, leader_epoch, state)
+        return state
+
     original_hand_over = ServerConnection.__dict__["_hand_over"]
 
     @wraps(original_hand_over)
@@ -143,6 +191,10 @@ def observed(observer: Observer) -> Iterator[None]:
         (ServerConnection, "_hand_over", hand_over),
         (StandardAuthorizer, "allows", _after(StandardAuthorizer, "allows", decided)),
         (_ScramUsers, "_identify", _after(_ScramUsers, "_identify", identified)),
+        (_ShareFetch, "_acquire", _after(_ShareFetch, "_acquire", acquired)),
+        (LedSharePartitions, "acknowledge", _after(LedSharePartitions, "acknowledge", acknowledges)),
+        (ShareStateClient, "write", write_share_state),
+        (ShareStateClient, "read", read_share_state),
     ]
     before = [(owner, name, owner.__dict__[name]) for owner, name, _ in probes]
     for owner, name, probe in probes:

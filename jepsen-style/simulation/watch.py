@@ -7,10 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from barnabas.broker.apis.share_fetch import _ShareFetch
 from barnabas.broker.coordinator.coordinator import partition_for
 from barnabas.broker.internal_topics import GROUP_TOPIC
 from barnabas.broker.replication.partition import FetchKind, Partition, ReadRequest, ReadResult
 from barnabas.broker.replication.replica import Leading
+from barnabas.broker.shares.acquisition import Wanted
+from barnabas.broker.shares.sessions import TopicPartition
+from barnabas.broker.shares.state import SharePartitionKey, ShareState, ShareStateChange
 from barnabas.client.groups.participant import Participant
 from barnabas.cluster.simulated import SimulatedCluster, current_node
 from barnabas.kraft.metadata.delta import MetadataDelta
@@ -20,6 +24,7 @@ from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.raft.raft import Raft
 from barnabas.kraft.raft.ready import AppendQuorumRecords, InstallSnapshot, Ready, StartSnapshot
 from barnabas.kraft.raft.voters import ReplicaKey
+from barnabas.protocol.messages.share_fetch import PartitionData
 from barnabas.protocol.sasl.scram import ScramIdentity
 from barnabas.runtime.request import Request
 from barnabas.runtime.server_connection import ServerConnection
@@ -36,6 +41,7 @@ from simulation.invariants.partitions import PartitionPromises
 from simulation.invariants.places import LeaderView, PartitionKey
 from simulation.invariants.quorum import QuorumPromises, ReplicaView, VotersChange
 from simulation.invariants.rights import RightsPromises
+from simulation.invariants.shares import Asked, SharePromises
 from simulation.invariants.storage import StoragePromises
 from simulation.probes import observed
 
@@ -61,6 +67,7 @@ class Watch:
         self.storage = StoragePromises(findings, self._content)
         self.groups = GroupPromises(findings)
         self.rights = RightsPromises(findings)
+        self.shares = SharePromises(findings)
         self._nodes = cluster.nodes
 
     def _content(self, node_id: int, path: str) -> bytearray | None:
@@ -232,6 +239,22 @@ class Watch:
         node = self._nodes.get(current_node.get())
         if node is not None and node.broker is not None:
             self.rights.identified(node.broker, user, identity)
+
+    def records_acquired(self, fetch: _ShareFetch, key: TopicPartition, wanted: Wanted, data: PartitionData) -> None:
+        now_ms, lock_ms = fetch._ports.monotonic.now_ms(), fetch._configs.terms.lock_ms
+        self.shares.acquired(fetch._led[key], (now_ms, now_ms + lock_ms), wanted, data.acquired_records)
+
+    def renewal_asked(self, key: SharePartitionKey, ranges: Sequence[tuple[int, int]]) -> None:
+        self.shares.renewal_asked(key, ranges)
+
+    def share_write_asked(self, key: SharePartitionKey, change: ShareStateChange) -> Asked:
+        return self.shares.write_asked(key, change)
+
+    def share_written(self, key: SharePartitionKey, change: ShareStateChange, asked: Asked) -> None:
+        self.shares.written(key, change, asked)
+
+    def share_read(self, key: SharePartitionKey, leader_epoch: int, state: ShareState) -> None:
+        self.shares.read(key, leader_epoch, state)
 
     def member_heard(self, participant: Participant) -> None:
         index = partition_for(participant.group_id, len(self.quorum.image.topics.by_name[GROUP_TOPIC].partitions))

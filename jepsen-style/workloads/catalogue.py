@@ -19,6 +19,8 @@ WORKLOADS = {
     "metadata": "workloads.metadata:Metadata",
     "fences": "workloads.fences:Fences",
     "rights": "workloads.rights:Rights",
+    "share": "workloads.share:Share",
+    "delayed": "workloads.delayed:Delayed",
 }
 """The module and class of each; the class takes WorkloadOptions."""
 
@@ -28,6 +30,7 @@ OPTIONS = {"replicas": "replicas of each topic; -1: the default of the brokers",
 MORE_OPTIONS = {
     "offsets": {"registers": "of each group", "one_broker": "false: ask whichever coordinate"},
     "rights": {"allow_everyone": "allow.everyone.if.no.acl.found of the brokers"},
+    "share": {"lock_ms": "duration of acquisition locks", "limit": "maximum delivery count"},
 }
 """By workload: what it alone knows."""
 _TEXTS = ("prefix",)

@@ -134,7 +134,7 @@ class BootstrapCluster:
         await trio.lowlevel.checkpoint()
         return None
 
-    async def coordinator_of(self, kind: Literal["group", "transaction"], id_: str) -> str | None:
+    async def coordinator_of(self, kind: Literal["group", "transaction", "share"], id_: str) -> str | None:
         raise ClusterError(_NOT_OURS)
 
     async def views(self) -> Sequence[ReplicaView]:

@@ -301,7 +301,7 @@ class ComposeWorld(LinkFaults):
     async def active_controller(self) -> str | None:
         return await self._looker.active_controller()
 
-    async def coordinator_of(self, kind: Literal["group", "transaction"], id_: str) -> str | None:
+    async def coordinator_of(self, kind: Literal["group", "transaction", "share"], id_: str) -> str | None:
         return await self._looker.coordinator_of(kind, id_)
 
     async def views(self) -> Sequence[ReplicaView]:

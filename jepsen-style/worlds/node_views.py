@@ -43,7 +43,7 @@ FETCH_VERSION = 12
 """The last one that names topics; from 11 on followers answer consumers."""
 PATIENCE_MS = 700.0
 READY_LOOK_SECONDS = 0.1
-_KEY_TYPES = {"group": 0, "transaction": 1}
+_KEY_TYPES = {"group": 0, "transaction": 1, "share": 2}
 _METADATA_TOPIC = "__cluster_metadata"
 
 Address = tuple[str, int]
@@ -276,7 +276,7 @@ class Onlooker:
         quorum = await self.quorum()
         return None if quorum is None else self.name_of(quorum.leader)
 
-    async def coordinator_of(self, kind: Literal["group", "transaction"], id_: str) -> str | None:
+    async def coordinator_of(self, kind: Literal["group", "transaction", "share"], id_: str) -> str | None:
         answer = await self._first(
             self.brokers, FindCoordinatorRequest(key_type=_KEY_TYPES[kind], coordinator_keys=[id_])
         )

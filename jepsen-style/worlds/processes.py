@@ -168,7 +168,7 @@ class ProcessCluster:
         """By controller: the epoch that it knows, and who leads in it ("": it knows nobody)."""
         return await self._looker.quorum_claims()
 
-    async def coordinator_of(self, kind: Literal["group", "transaction"], id_: str) -> str | None:
+    async def coordinator_of(self, kind: Literal["group", "transaction", "share"], id_: str) -> str | None:
         return await self._looker.coordinator_of(kind, id_)
 
     async def views(self) -> Sequence[ReplicaView]:

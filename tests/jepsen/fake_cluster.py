@@ -235,7 +235,7 @@ class FakeCluster:
     async def active_controller(self) -> str | None:
         return next((name for name in self.controllers if self.state[name] == "running"), None)
 
-    async def coordinator_of(self, kind: Literal["group", "transaction"], id_: str) -> str | None:
+    async def coordinator_of(self, kind: Literal["group", "transaction", "share"], id_: str) -> str | None:
         return await self.leader_of(PLACE)
 
     async def views(self) -> Sequence[ReplicaView]:

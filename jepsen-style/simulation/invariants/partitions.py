@@ -22,12 +22,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from barnabas.broker.internal_topics import SHARE_TOPIC
 from barnabas.cluster.hostile.aims import JUDGED_PREFIX, OWN_PREFIX
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.image import MetadataImage, PartitionImage
 from barnabas.protocol.records.record import Record, decode_records
 from simulation.findings import Findings
-from simulation.ghosts import GhostLog, LogReader
+from simulation.ghosts import GhostLog, LogReader, epochs_from
 from simulation.invariants.compaction import COMPACTED_TOPICS, is_rest, missing
 from simulation.invariants.membership import MembershipPromises
 from simulation.invariants.places import LeaderView, PartitionKey, ReplicaLog
@@ -320,7 +321,11 @@ class PartitionPromises:
         """Compare a replica's log with the ghost, and let the ghost grow by what its high watermark covers."""
         replica = partition.replicas[node_id]
         # What was deleted from its beginning was committed: only that is deleted.
-        end = max(replica.verified, min(replica.log.log_start_offset, partition.ghost.end_offset))
+        deleted = min(replica.log.log_start_offset, partition.ghost.end_offset)
+        if key.topic == SHARE_TOPIC:
+            # Its records are deleted all the time, and a follower learns late of that.
+            deleted = max(each.log.log_start_offset for each in partition.replicas.values())
+        end = max(replica.verified, deleted)
         if end >= up_to:
             return
         compacted = key.topic in COMPACTED_TOPICS
@@ -356,10 +361,13 @@ class PartitionPromises:
         if key.topic in COMPACTED_TOPICS:
             return  # who copied what was left of an epoch does not know where it began
         start = replica.log.log_start_offset
+        if key.topic == SHARE_TOPIC:
+            # Records before the oldest snapshot that is needed are deleted, maybe before the start is written down.
+            start = max([start, *(offset for _, offset in entries[:1])])
         if start >= replica.verified:
             return  # nothing is left that they are about
-        below = _from(start, [entry for entry in entries if entry[1] < replica.verified])
-        ghost = _from(start, partition.ghost.epochs_below(replica.verified))
+        below = epochs_from([entry for entry in entries if entry[1] < replica.verified], start)
+        ghost = epochs_from(partition.ghost.epochs_below(replica.verified), start)
         self._findings.check(
             below == ghost, lambda: f"{key}: replica {node_id} has the epochs {below}, what is committed has {ghost}"
         )
@@ -402,10 +410,3 @@ class PartitionPromises:
         if before is None:
             return
         self._check_members(key, self._of(key), (*image.isr, *image.elr), "when the metadata changed")
-
-
-def _from(start: int, epochs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The epochs of a log whose beginning was deleted: the first that is left begins where the log does."""
-    after = [epoch for epoch in epochs if epoch[1] > start]
-    first = [epoch for epoch in epochs if epoch[1] <= start]
-    return [(first[-1][0], start), *after] if first else after

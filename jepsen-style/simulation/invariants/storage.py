@@ -64,7 +64,7 @@ class _Flushed:
     log_start: int
     recovery_point: int
     checksums: dict[int, int]
-    """By base offset, of each batch below."""
+    """By base offset, of each batch between these."""
 
 
 class StoragePromises:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 
+from barnabas.broker.apis import share_fetch
 from barnabas.broker.shares.state import SharePartitionKey, ShareStateChange
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -264,3 +265,47 @@ async def test_partitions_take_turns(rig: Rig) -> None:
         seen += [data.partition_index for topic in response.responses for data in topic.partitions]
     assert sorted(set(seen)) == [0, 1, 2], "no partition starves"
     assert len(seen) == 6
+
+
+@on_cluster(**ALONE)
+async def test_a_disk_that_cannot_be_read_is_an_error_of_the_partition(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_id = await rig.create("orders")
+    await begin(rig, topic_id)
+    await rig.produce("orders", batch_of("a", "b"))
+    member = Member(rig, "one", topic_id)
+    assert await member.until_taken(max_records=1, share_acquire_mode=1) == [(0, 0, 1)]
+    rig.cluster.on_failure = lambda name, error: None
+
+    def batches(*arguments: Any) -> Any:
+        """The place of the records was found, and now their batches cannot be read."""
+        rig.universe.disk(rig.name(1)).fail("read")
+        return find(*arguments)
+
+    find = share_fetch._batches
+    monkeypatch.setattr(share_fetch, "_batches", batches)
+    data = only(await member.ask())
+    assert data is not None
+    assert data.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@on_cluster(**ALONE)
+async def test_a_state_is_not_read_again_while_it_is_being_stored(rig: Rig) -> None:
+    topic_id = await rig.create("orders")
+    await begin(rig, topic_id)
+    await rig.produce("orders", batch_of("a", "b"))
+    one, two = Member(rig, "one", topic_id), Member(rig, "two", topic_id)
+    assert await one.until_taken() == [(0, 1, 1)]
+    assert await one.acknowledged((0, 0, [ACCEPT])) == 0
+    refusing = Refusing(rig, None)
+    partitions = rig.broker(1).shares.partitions
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one.acknowledged, (1, 1, [ACCEPT]))
+        await trio.sleep(0.5)
+        (led,) = partitions
+        partitions.drop(led, "the test wants it")
+        assert await two.take(max_wait_ms=500) == [], "nobody knows yet what becomes of the second record"
+        refusing.gate.set()
+    assert await two.take(max_wait_ms=500) == []
+    assert start_offset(rig.broker(1), topic_id) == 2

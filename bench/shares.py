@@ -1,0 +1,146 @@
+"""Loads on share groups, on any cluster that speaks the Kafka protocol, with Java's share consumer as the client.
+
+`share.consume.N` is the rate of N members that accept what they get with the next poll; `share.acknowledge.N` is the
+latency from the acceptance of one record to its confirmation, while N members do that at once.
+
+Usage: shares.py --bootstrap H:P,… --libs DIR [--pids CMD] [--out F] [--only REGEX] [--list] …
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+from confluent_kafka import Producer
+from group_members import Cluster, Load, Measured, settings, unique
+from measuring import Results
+
+SOURCE = Path(__file__).resolve().parent / "ShareLoad.java"
+SIZES = (1, 10, 100)
+PARTITIONS = 12
+VALUE_BYTES = 100
+RECORDS_PER_SECOND = 250_000
+"""Prepared for each second of `consume`: more than members take."""
+ACKS_PER_SECOND = 20_000
+FLAGS = ("-Xmx512m", "-XX:+UseSerialGC", "-Dlog4j2.level=OFF")
+PATIENCE_S = 240.0
+
+
+class Program:
+    """The compiled load."""
+
+    def __init__(self, libs: Path, classes: Path) -> None:
+        """Raises CalledProcessError if it does not compile."""
+        self._path = f"{classes}{os.pathsep}{libs}{os.sep}*"
+        subprocess.run(["javac", "-nowarn", "-d", classes, "-cp", self._path, SOURCE], check=True)
+
+    def run(self, *words: object) -> list[float]:
+        """Records, seconds, confirmations, and the percentiles 50 and 99 of their latency in microseconds."""
+        command = ["java", *FLAGS, "-cp", self._path, SOURCE.stem, *map(str, words)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        if done.returncode or not done.stdout:
+            raise RuntimeError((done.stderr.strip() or "no output").splitlines()[-1])
+        return [float(word) for word in done.stdout.split()]
+
+
+def fill(cluster: Cluster, topic: str, count: int) -> None:
+    """Records of VALUE_BYTES, on all partitions alike."""
+    producer = Producer(
+        settings(cluster.bootstrap, **{"linger.ms": 20, "queue.buffering.max.messages": 1_000_000, "acks": "all"})
+    )
+    failed: list[object] = []
+    for number in range(count):
+        while True:
+            try:
+                producer.produce(
+                    topic,
+                    b"x" * VALUE_BYTES,
+                    partition=number // 100 % PARTITIONS,
+                    on_delivery=lambda error, _: failed.append(error) if error else None,
+                )
+                break
+            except BufferError:
+                producer.poll(0.1)
+    if producer.flush(120) or failed:
+        raise RuntimeError(f"the topic cannot be filled: {failed[:1]}")
+
+
+def consume(cluster: Cluster, program: Program, members: int, seconds: float) -> Measured:
+    """Records in a second."""
+    with cluster.topic(PARTITIONS) as topic:
+        fill(cluster, topic, int(RECORDS_PER_SECOND * (seconds + 1)))
+        with cluster.meter() as meter:
+            records, took, *_ = program.run(cluster.bootstrap, topic, unique("bs"), members, seconds, "consume")
+        return records / took, {"members": members, "ops": records, **meter.fields}
+
+
+def acknowledge(cluster: Cluster, program: Program, members: int, seconds: float) -> Measured:
+    """Median latency in milliseconds."""
+    with cluster.topic(PARTITIONS) as topic:
+        fill(cluster, topic, int(ACKS_PER_SECOND * (seconds + 4)))
+        with cluster.meter() as meter:
+            _, took, acks, median_us, p99_us = program.run(
+                cluster.bootstrap, topic, unique("bs"), members, seconds, "acknowledge"
+            )
+        more = {"p99_ms": p99_us / 1000, "acks_per_s": round(acks / took, 1)}
+        return median_us / 1000, {"members": members, "ops": acks, **more, **meter.fields}
+
+
+def loads(cluster: Cluster, program: Program, seconds: float) -> Iterable[Load]:
+    for size in SIZES:
+        yield Load(f"share.consume.{size}", "rec/s", partial(consume, cluster, program, size, seconds))
+    for size in SIZES:
+        yield Load(f"share.acknowledge.{size}", "p50 ms", partial(acknowledge, cluster, program, size, seconds))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--libs", required=True, type=Path, help="directory of Kafka's jars")
+    parser.add_argument("--label", default="cluster")
+    parser.add_argument("--pids", help="prints lines 'role pid': for the servers' CPU")
+    parser.add_argument("--out", help="file to which results are added")
+    parser.add_argument("--only", default="", help="regular expression on the names")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=6)
+    parser.add_argument("--warmup", type=float, default=5, help="seconds")
+    parser.add_argument("--list", action="store_true", help="only name the measurements")
+    options = parser.parse_args()
+    options.kill = options.restart = None
+    cluster = Cluster(options)
+    with tempfile.TemporaryDirectory(prefix="share-load-") as classes:
+        program = Program(options.libs, Path(classes))
+        chosen = [load for load in loads(cluster, program, options.seconds) if re.search(options.only, load.name)]
+        if options.list:
+            print("\n".join(load.name for load in chosen))
+            return
+        if chosen and options.warmup:
+            warm_up(cluster, program, options.warmup)
+        results = Results(options.out, options.label)
+        for load in chosen:
+            for run in range(1, 1 + options.repeat):
+                try:
+                    value, more = load.measure()
+                    results.add(load.name, load.unit, run, value, **more)
+                except Exception as error:
+                    results.add(load.name, load.unit, run, None, error=f"{type(error).__name__}: {error}"[:300])
+
+
+def warm_up(cluster: Cluster, program: Program, seconds: float) -> None:
+    """Work that does not count: it makes the internal topics, and a JVM fast."""
+    try:
+        consume(cluster, program, 10, seconds / 2)
+        acknowledge(cluster, program, 10, seconds / 2)
+    except Exception as error:
+        print(f"# warm-up: {error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
