@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from barnabas.cluster.status import ClusterStatus
 
 app = typer.Typer(help="Run six nodes on this machine; describe any cluster.", rich_markup_mode=None)
-app.command("balance")(balance)
 
 NodeName = Annotated[
     str, typer.Argument(metavar="NODE", help="broker-1 to broker-3, controller-101 to controller-103.")
@@ -169,6 +168,7 @@ for _name, _command in (
     ("roll", membership.roll),
 ):
     app.command(_name)(_command)
+app.command("balance")(balance)
 
 
 def _warn_of_ports(cluster: LocalCluster) -> None:

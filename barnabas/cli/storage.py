@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from barnabas.settings.node import NodeSettings
 
 app = typer.Typer(help="Format log directories before a node's first start.", rich_markup_mode=None)
-app.command("backup")(backup)
-app.command("restore")(restore)
 
 
 @app.command("format")
@@ -240,3 +238,7 @@ def _levels(release_version: str | None, features: list[str] | None) -> dict[str
             raise WrongArgument(f"--feature {name}={level}: the level must be a whole number")
         levels[name] = int(level)
     return levels
+
+
+app.command("backup")(backup)
+app.command("restore")(restore)
