@@ -326,6 +326,8 @@ class ShareConsumer(Facade[AsyncShareConsumer]):
     acknowledge = immediate(AsyncShareConsumer.acknowledge)
     commit = blocking(AsyncShareConsumer.commit)
     acquisition_lock_timeout_ms = immediate(AsyncShareConsumer.acquisition_lock_timeout_ms)
+    metrics = immediate(AsyncShareConsumer.metrics)
+    client_instance_id = blocking(AsyncShareConsumer.client_instance_id)
 
     _poll = blocking(AsyncShareConsumer.poll)
     _set_callback = immediate(AsyncShareConsumer.set_acknowledgement_callback)

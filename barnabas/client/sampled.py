@@ -51,7 +51,13 @@ class Sampled:
 
     def rate(self, now_ms: int) -> float:
         """Samples per second. The time counts as at least all windows but one, so that the first second is no peak."""
+        return 1000 * sum(window.count for window in self._recent(now_ms)) / self._elapsed_ms(now_ms)
+
+    def rate_of_values(self, now_ms: int) -> float:
+        """Sum of the samples per second; see `rate`."""
+        return 1000 * sum(window.total for window in self._recent(now_ms)) / self._elapsed_ms(now_ms)
+
+    def _elapsed_ms(self, now_ms: int) -> int:
         recent = self._recent(now_ms)
         least_ms = self._window_ms * max(1, self._samples - 1)
-        elapsed_ms = max(now_ms - recent[0].began_ms if recent else 0, least_ms)
-        return 1000 * sum(window.count for window in recent) / elapsed_ms
+        return max(now_ms - recent[0].began_ms if recent else 0, least_ms)

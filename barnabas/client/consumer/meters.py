@@ -39,17 +39,26 @@ class GroupMeters:
 
 
 class PollMeter:
-    """The part of its time that the application spends in `poll`, instead of processing records."""
+    """How often the application polls, and the part of its time that it spends in `poll`, not processing records."""
 
     def __init__(self) -> None:
         self._ratio = sampled()
+        self._between = sampled()
+        self._began_ms: int | None = None
         self._ended_ms: int | None = None
 
     def polled(self, began_ms: int, now_ms: int) -> None:
         """A poll has ended."""
+        if self._began_ms is not None:
+            self._between.record(began_ms - self._began_ms, now_ms)
+        self._began_ms = began_ms
         ended_ms, self._ended_ms = self._ended_ms, now_ms
         if ended_ms is not None and now_ms > ended_ms:
             self._ratio.record((now_ms - began_ms) / (now_ms - ended_ms), now_ms)
 
     def readings(self, now_ms: int) -> Iterator[Reading]:
         yield "poll-idle-ratio-avg", self._ratio.average(now_ms)
+        yield "time-between-poll-avg", self._between.average(now_ms)
+        yield "time-between-poll-max", self._between.highest(now_ms)
+        if self._began_ms is not None:
+            yield "last-poll-seconds-ago", (now_ms - self._began_ms) / 1000

@@ -80,6 +80,8 @@ class Participant:
         """Number of requests that the coordinator accepted."""
         self.heard_by: int | None = None
         """The node that accepted the last of them."""
+        self.on_heartbeat: Callable[[int], None] = lambda sent_ms: None
+        """Called when the coordinator has accepted a request, with the time at which it was sent."""
         self._confirmed_ms = cluster.now_ms()
         self._running = trio.CancelScope()
         self._woken = trio.Event()
@@ -244,6 +246,7 @@ class Participant:
         self._confirmed_ms = sent_ms
         self.heard_by = self._coordinator.answered_by
         self.heartbeats += 1
+        self.on_heartbeat(sent_ms)
 
     # ---- metadata
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Unpack
 
 import trio
@@ -21,13 +21,16 @@ from barnabas.client.metadata import TopicPartition
 from barnabas.client.shares.acknowledgements import Acknowledged
 from barnabas.client.shares.deliveries import Commit, Deliveries, Due, reported
 from barnabas.client.shares.lock_keeper import LockKeeper
+from barnabas.client.shares.meters import ShareMeters
 from barnabas.client.shares.record import ShareRecord
 from barnabas.client.shares.settings import ShareConsumerOptions, ShareConsumerSettings
 from barnabas.client.shares.share_fetcher import Fetched
 from barnabas.client.shares.share_membership import ShareMembership
 from barnabas.client.shares.share_session import Result
+from barnabas.client.telemetry.metrics_push import MetricsPush, pushing
 from barnabas.protocol.acknowledge_type import AcknowledgeType
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.otlp import Sample
 from barnabas.runtime.world import World
 
 OnAcknowledged = Callable[[Acknowledged], Awaitable[None] | None]
@@ -66,6 +69,8 @@ class ShareConsumer(Life):
         """Errors of acknowledgements that could not even be sent, since the last commit."""
         self._commit: Commit | None = None
         self._news = trio.Event()
+        self._push: MetricsPush | None = None
+        self._meters = ShareMeters()
 
     # ---- life
 
@@ -74,6 +79,9 @@ class ShareConsumer(Life):
             self._deliveries, self.settings, self._cluster.now_ms, self._locks_due, self._cannot_send
         )
         self._nursery.start_soon(self._keeper.run)
+        if self.settings.enable_metrics_push:
+            self._push = MetricsPush(self._cluster, self._samples, self._describe)
+            self._nursery.start_soon(self._push.run)
         if self._topics:
             self.subscribe(self._topics)
 
@@ -94,6 +102,8 @@ class ShareConsumer(Life):
             if membership is not None:
                 await membership.close()
             await self._report()
+            if self._push is not None:
+                await self._push.close()
         self._deliveries.forget()
 
     # ---- what to read
@@ -112,7 +122,9 @@ class ShareConsumer(Life):
             self._membership.participant.subscribe(wanted)
             return
         self.unsubscribe()
-        self._membership = ShareMembership(self._cluster, self._nursery, self.settings, wanted, self._deliveries)
+        self._membership = ShareMembership(
+            self._cluster, self._nursery, self.settings, wanted, self._deliveries, self._meters
+        )
         self._membership.start(self._nursery, self._finished, self._notify)
 
     def unsubscribe(self) -> None:
@@ -166,11 +178,13 @@ class ShareConsumer(Life):
                 raise IllegalStateException("poll needs a subscription")
             self._end_last_poll()
             membership.participant.polled()
-            deadline = trio.current_time() + timeout_ms / 1000
+            began_ms, deadline = self._cluster.now_ms(), trio.current_time() + timeout_ms / 1000
             try:
                 return await self._poll(membership, limit, deadline)
             finally:
                 membership.fetcher.want(0)
+                if self._cluster.meters.is_measuring:
+                    self._meters.polls.polled(began_ms, self._cluster.now_ms())
 
     async def _poll(self, membership: ShareMembership, limit: int, deadline: float) -> list[ShareRecord]:
         fetcher = membership.fetcher
@@ -181,6 +195,7 @@ class ShareConsumer(Life):
                 raise membership.participant.fatal
             records = self._take(membership, limit)
             if records:
+                self._meters.given(len(records), self._cluster.now_ms())
                 return records
             if fetcher.errors:
                 raise fetcher.errors.popleft()
@@ -237,6 +252,38 @@ class ShareConsumer(Life):
             )
             for record, delivery_count in given.records
         ]
+
+    # ---- metrics
+
+    def metrics(self) -> dict[str, float]:
+        """Metrics under Kafka's names: totals since the consumer was opened; rates, averages and maxima of the last
+        minute, nan without a sample.
+        """
+        self._check_open()
+        return self._meters.readings(self._cluster.now_ms())
+
+    async def client_instance_id(self, timeout_ms: int = 60_000) -> str:
+        """The id that brokers give this client to push its metrics (KIP-714), in base64. TimeoutException after
+        `timeout_ms`; UnsupportedVersionException if the brokers take no metrics; IllegalStateException with
+        enable_metrics_push=False.
+        """
+        self._check_open()
+        return await pushing(self._push).client_instance_id(timeout_ms)
+
+    def _samples(self, now_ms: int) -> Iterator[Sample]:
+        # Kafka gives connections of a share consumer the names of a consumer's.
+        yield from self._cluster.meters.samples("consumer", now_ms)
+        yield from self._meters.samples(now_ms)
+
+    def _describe(self) -> dict[str, str]:
+        settings, membership = self.settings, self._membership
+        stamp = None if membership is None else membership.participant.stamp
+        described = {
+            "client_rack": settings.client_rack,
+            "group_id": settings.group_id,
+            "group_member_id": None if stamp is None else stamp.member_id,
+        }
+        return {key: text for key, text in described.items() if text}
 
     # ---- acknowledgements
 

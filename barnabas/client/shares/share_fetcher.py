@@ -20,6 +20,7 @@ from barnabas.client.metadata import STALE_METADATA, TopicPartition
 from barnabas.client.shares.acknowledgements import TopicIdPartition
 from barnabas.client.shares.acquired import AcquiredRecords
 from barnabas.client.shares.deliveries import Deliveries
+from barnabas.client.shares.meters import ShareMeters
 from barnabas.client.shares.settings import ShareConsumerSettings
 from barnabas.client.shares.share_session import Answer, Result, ShareSession
 from barnabas.protocol.errors import ErrorCode, KafkaError, UnsupportedFieldError, error_code
@@ -78,6 +79,7 @@ class ShareFetcher:
         settings: ShareConsumerSettings,
         member_id: str,
         deliveries: Deliveries,
+        meters: ShareMeters,
     ) -> None:
         """The caller sets `on_result` and `on_news`."""
         self._cluster = cluster
@@ -86,6 +88,7 @@ class ShareFetcher:
         self._unpacking = settings.unpacking
         self._member_id = member_id
         self._deliveries = deliveries
+        self._meters = meters
         self._nodes: dict[int, _Node] = {}
         self._assigned: tuple[TopicPartition, ...] = ()
         self._max_records = 0
@@ -252,6 +255,9 @@ class ShareFetcher:
 
     async def _call(self, node: _Node, request: Message) -> None:
         cluster, session = self._cluster, node.session
+        began_ms = cluster.now_ms()
+        if session.in_flight:
+            self._meters.acknowledgements_sent(session.in_flight, began_ms)
         try:
             timeout_ms = cluster.settings.request_timeout_ms + self._settings.fetch_max_wait_ms
             response = await cluster.call(node.node_id, request, timeout_ms, line=LINE)
@@ -267,6 +273,8 @@ class ShareFetcher:
             self._raise_later(error)
             self._put_off(node)
         else:
+            if isinstance(response, ShareFetchResponse):
+                self._meters.fetch_answered(began_ms, response.throttle_time_ms, cluster.now_ms())
             self._answered(node, isinstance(request, ShareFetchRequest), response)
         self._report(node)
 
@@ -278,6 +286,8 @@ class ShareFetcher:
         results, node.session.results = node.session.results, []
         for result in results:
             self._deliveries.finished(result, now_ms)
+            if result.error is not None:
+                self._meters.acknowledgements_failed(len(result.types), now_ms)
             self.on_result(result)
         self.on_news()
 
@@ -303,12 +313,15 @@ class ShareFetcher:
             if node.session.has_acknowledgements and any(answer.error_code for answer in answers.values()):
                 self._put_off(node)
                 node.must_flush = True
-        has_errors = False
+        has_errors, size_bytes, acquired = False, 0, 0
         for place, answer in answers.items():
             self._follow_leader(place, answer)
             if isinstance(answer, PartitionData):
                 has_errors = bool(answer.error_code) or has_errors
-                self._absorb(node, place, answer, now_ms)
+                size_bytes += len(answer.records or b"")
+                acquired += self._absorb(node, place, answer, now_ms)
+        if acquired:
+            self._meters.fetched(size_bytes, acquired, now_ms)
         if not has_errors and code is ErrorCode.NONE:
             node.backoff.reset()
 
@@ -322,7 +335,8 @@ class ShareFetcher:
         if not error.code.retriable and error.code not in PASSING:
             self._raise_later(error)
 
-    def _absorb(self, node: _Node, place: TopicIdPartition, answer: PartitionData, now_ms: int) -> None:
+    def _absorb(self, node: _Node, place: TopicIdPartition, answer: PartitionData, now_ms: int) -> int:
+        """Returns the number of offsets that were acquired."""
         code = error_code(answer.error_code)
         error = KafkaError(code, answer.error_message or f"{place.topic_partition}")
         if code is ErrorCode.NONE:
@@ -330,13 +344,14 @@ class ShareFetcher:
                 records = AcquiredRecords(place, answer, self._unpacking)
             except KafkaError as corrupt:
                 self._raise_later(corrupt)
-                return
+                return 0
             if not records.is_empty:
                 self.waiting.append(Fetched(records, node.session, node.session.generation, now_ms))
-            return
+            return len(records.offsets)
         node.refused_until_ms[place] = now_ms + node.backoff.next_ms()
         if not code.retriable and code not in PASSING:
             self._raise_later(error)
+        return 0
 
     def _raise_later(self, error: KafkaError) -> None:
         if all((each.code, each.message) != (error.code, error.message) for each in self.errors):

@@ -11,6 +11,7 @@ from barnabas.client.groups.coordinators import CoordinatorLink, CoordinatorType
 from barnabas.client.groups.participant import Participant, Wanted
 from barnabas.client.life import CLOSE_TIMEOUT_MS
 from barnabas.client.shares.deliveries import Deliveries
+from barnabas.client.shares.meters import ShareMeters
 from barnabas.client.shares.settings import ShareConsumerSettings
 from barnabas.client.shares.share_fetcher import ShareFetcher
 from barnabas.client.shares.share_session import Result
@@ -24,11 +25,15 @@ class ShareMembership:
         settings: ShareConsumerSettings,
         wanted: Wanted,
         deliveries: Deliveries,
+        meters: ShareMeters,
     ) -> None:
+        self._cluster = cluster
+        self._meters = meters
         coordinator = CoordinatorLink(cluster, CoordinatorType.GROUP, settings.group_id)
         self._on_news: Callable[[], None] = lambda: None
         self.participant = Participant(cluster, coordinator, settings.group, wanted, self._changed)
-        self.fetcher = ShareFetcher(cluster, nursery, settings, self.participant.member.member_id, deliveries)
+        self.participant.on_heartbeat = lambda sent_ms: meters.heartbeat_answered(sent_ms, cluster.now_ms())
+        self.fetcher = ShareFetcher(cluster, nursery, settings, self.participant.member.member_id, deliveries, meters)
 
     def start(
         self, nursery: trio.Nursery, on_result: Callable[[Result], None], on_news: Callable[[], None]
@@ -42,6 +47,7 @@ class ShareMembership:
         """Several members may have a partition: changes of the assignment are carried out at once."""
         while (change := self.participant.change) is not None:
             self.participant.changed(change)
+            self._meters.rebalanced(self._cluster.now_ms())
         self.fetcher.assign(self.participant.member.owned)
         self._on_news()
 

@@ -79,6 +79,11 @@ class ShareSession:
         return bool(self._waiting)
 
     @property
+    def in_flight(self) -> int:
+        """Number of acknowledgements in the request that is in flight."""
+        return sum(map(len, self._sent.values()))
+
+    @property
     def unfinished(self) -> dict[TopicIdPartition, Types]:
         """Acknowledgements without a result."""
         return {

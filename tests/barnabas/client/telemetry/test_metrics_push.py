@@ -8,9 +8,10 @@ from contextlib import AsyncExitStack
 import pytest
 import trio
 
-from barnabas import Admin, Consumer, Producer
+from barnabas import Admin, Consumer, Producer, ShareConsumer
 from barnabas.client import errors
 from barnabas.client.admin import ConfigResource, ResourceType
+from barnabas.client.shares.record import ShareRecord
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.runtime.channel import Channel
 from barnabas.testing.simulated import SimulatedClusterForTests
@@ -44,6 +45,39 @@ STANDARD_OF_CONSUMERS = {
     "consumer_fetch_manager_fetch_latency_avg",
     "consumer_fetch_manager_fetch_latency_max",
 }
+METRICS_OF_SHARE_CONSUMERS = {
+    "consumer_connection_creation_total",
+    "consumer_node_request_latency_avg",
+    "consumer_share_last_poll_seconds_ago",
+    "consumer_share_poll_idle_ratio_avg",
+    "consumer_share_time_between_poll_avg",
+    "consumer_share_time_between_poll_max",
+    "consumer_share_coordinator_heartbeat_rate",
+    "consumer_share_coordinator_heartbeat_response_time_max",
+    "consumer_share_coordinator_heartbeat_total",
+    "consumer_share_coordinator_last_heartbeat_seconds_ago",
+    "consumer_share_coordinator_rebalance_rate_per_hour",
+    "consumer_share_coordinator_rebalance_total",
+    "consumer_share_fetch_manager_acknowledgements_error_rate",
+    "consumer_share_fetch_manager_acknowledgements_error_total",
+    "consumer_share_fetch_manager_acknowledgements_send_rate",
+    "consumer_share_fetch_manager_acknowledgements_send_total",
+    "consumer_share_fetch_manager_bytes_consumed_rate",
+    "consumer_share_fetch_manager_bytes_consumed_total",
+    "consumer_share_fetch_manager_fetch_latency_avg",
+    "consumer_share_fetch_manager_fetch_latency_max",
+    "consumer_share_fetch_manager_fetch_rate",
+    "consumer_share_fetch_manager_fetch_size_avg",
+    "consumer_share_fetch_manager_fetch_size_max",
+    "consumer_share_fetch_manager_fetch_throttle_time_avg",
+    "consumer_share_fetch_manager_fetch_throttle_time_max",
+    "consumer_share_fetch_manager_fetch_total",
+    "consumer_share_fetch_manager_records_consumed_rate",
+    "consumer_share_fetch_manager_records_consumed_total",
+    "consumer_share_fetch_manager_records_per_request_avg",
+    "consumer_share_fetch_manager_records_per_request_max",
+}
+"""All that the Java client 4.3 measures of fetches, polls, heartbeats and rebalances of a share consumer."""
 TELEMETRY = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
 
 
@@ -184,6 +218,77 @@ def test_it_goes_on_after_a_broker_died_and_a_subscription_changed(asked: list[i
             assert "consumer_coordinator_assigned_partitions" in await pushed(cluster)
 
         await work(cluster, 20, inside)
+
+    cluster.run(story)
+
+
+@pytest.mark.feature("CL-03")
+def test_a_share_consumer_pushes_what_it_read_and_acknowledged(asked: list[int]) -> None:
+    cluster = SimulatedClusterForTests(seed=2, settings=RECEIVER)
+
+    async def story() -> None:
+        await cluster.create_topic("t")
+        await subscribe(cluster)
+        common = {"bootstrap_servers": cluster.bootstrap_servers, "world": cluster.world}
+        reading = {"group_id": "s", "share_acquire_mode": "record_limit", **common}
+        async with (
+            Producer(**common) as producer,  # type: ignore[arg-type]
+            ShareConsumer("t", **reading) as consumer,  # type: ignore[arg-type]
+        ):
+            read = 0
+            until = trio.current_time() + 20
+            while trio.current_time() < until:
+                await producer.send("t", b"v")
+                read += len(await consumer.poll(500))
+                await trio.sleep(0.1)
+            await consumer.commit()
+            assert len(await consumer.client_instance_id()) == 22
+            assert read > 10
+            mine = consumer.metrics()
+            assert mine["records-consumed-total"] == mine["acknowledgements-send-total"] == read
+            assert mine["acknowledgements-error-total"] == 0 < mine["bytes-consumed-total"]
+            await trio.sleep(6)
+            found = await pushed(cluster)
+            assert {name for name in found if "_share_" in name} == {
+                name for name in METRICS_OF_SHARE_CONSUMERS if "_share_" in name
+            }
+            assert set(found) >= METRICS_OF_SHARE_CONSUMERS
+            assert 0 < found["consumer_share_poll_idle_ratio_avg"] < 1
+            await producer.send("t", b"last")
+            read += len(await consumer.poll(5_000))
+            await consumer.commit()
+        after = await pushed(cluster)
+        assert after["consumer_share_fetch_manager_records_consumed_total"] == read, "the terminating push came"
+        assert after["consumer_share_fetch_manager_acknowledgements_send_total"] == read
+
+    cluster.run(story)
+    assert asked.count(ApiKey.PUSH_TELEMETRY) >= 8
+
+
+@pytest.mark.feature("CL-03")
+def test_a_share_consumer_counts_acknowledgements_that_failed() -> None:
+    cluster = SimulatedClusterForTests(seed=2)
+
+    async def story() -> None:
+        await cluster.create_topic("t")
+        common = {"bootstrap_servers": cluster.bootstrap_servers, "world": cluster.world, "request_timeout_ms": 2_000}
+        async with (
+            Producer(**common) as producer,  # type: ignore[arg-type]
+            ShareConsumer("t", group_id="s", **common) as consumer,  # type: ignore[arg-type]
+        ):
+            records: list[ShareRecord] = []
+            while not records:
+                await producer.send("t", b"v")
+                records = await consumer.poll(1_000)
+            for broker in cluster.brokers:
+                cluster.kill(broker)
+            results = await consumer.commit(10_000)
+            assert any(results.values())
+            failed, sent = (consumer.metrics()[f"acknowledgements-{name}-total"] for name in ("error", "send"))
+            assert failed == sent == len(records)
+            for broker in cluster.brokers:
+                cluster.start(broker)
+            await cluster.wait_ready()
 
     cluster.run(story)
 
