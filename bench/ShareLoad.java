@@ -21,11 +21,13 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  *
  * <p>Usage: ShareLoad BOOTSTRAP TOPIC GROUP MEMBERS SECONDS consume|acknowledge. With `consume` members accept what they
  * get with the next poll, as fast as they can; with `acknowledge` each polls one record, accepts it, and waits for the
- * confirmation. The time begins when every member has got a record, or half of them if there are more than ten. Prints
- * one line: records, seconds, confirmations, and the 50th and 99th percentile of their latency in microseconds.
+ * confirmation. The time begins, and a line "began" is printed, when every member has got a record, or half of them if
+ * there are more than ten. At its end follows one line: records, seconds, confirmations, and the 50th and 99th
+ * percentile of their latency in microseconds.
  */
 public final class ShareLoad {
     private static final long PATIENCE_NS = TimeUnit.SECONDS.toNanos(60);
+    private static final long DRY_NS = TimeUnit.MILLISECONDS.toNanos(500);
     private static final int FEW = 10;
 
     private final Properties settings = new Properties();
@@ -34,6 +36,7 @@ public final class ShareLoad {
     private final AtomicLong records = new AtomicLong();
     private final AtomicLong started = new AtomicLong();
     private final List<Long> latenciesNs = new ArrayList<>();
+    private volatile long lastNs;
     private volatile boolean counts;
     private volatile boolean over;
 
@@ -84,10 +87,15 @@ public final class ShareLoad {
         }
         records.set(0);
         counts = true;
+        System.out.println("began");
         long began = System.nanoTime();
         Thread.sleep((long) (seconds * 1000));
         counts = false;
-        double took = (System.nanoTime() - began) / 1e9;
+        long ended = System.nanoTime();
+        if (ended - lastNs > DRY_NS) {
+            throw new IllegalStateException("no member got a record lately: the topic needs more of them");
+        }
+        double took = (ended - began) / 1e9;
         long count = records.get();
         long[] sorted;
         synchronized (latenciesNs) {
@@ -113,6 +121,7 @@ public final class ShareLoad {
                 if (polled.isEmpty()) {
                     continue;
                 }
+                lastNs = System.nanoTime();
                 if (isNew) {
                     isNew = false;
                     started.incrementAndGet();

@@ -33,6 +33,7 @@ from group_members import (
     Load,
     Measured,
     Member,
+    measure_all,
     settings,
     unique,
     wait_until,
@@ -333,13 +334,7 @@ def main() -> None:
     results = Results(options.out, options.label)
     if chosen:
         warm_up(cluster, options.warmup)
-    for load in chosen:
-        for run in range(1, 1 + (1 if load.once else options.repeat)):
-            try:
-                value, more = load.measure()
-                results.add(load.name, load.unit, run, value, **more)
-            except Exception as error:
-                results.add(load.name, load.unit, run, None, error=f"{type(error).__name__}: {error}"[:300])
+    measure_all(chosen, results, options.repeat)
 
 
 if __name__ == "__main__":

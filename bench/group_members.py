@@ -7,13 +7,13 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from measuring import Meter, read_pids
+from measuring import Meter, Results, read_pids
 
 SESSION_TIMEOUT_MS = 6_000
 HEARTBEAT_INTERVAL_MS = 500
@@ -33,6 +33,17 @@ class Load(NamedTuple):
     measure: Callable[[], Measured]
     once: bool = False
     """Leaves something behind that a repetition would find."""
+
+
+def measure_all(loads: Iterable[Load], results: Results, repeat: int) -> None:
+    """One result for each run; a run that fails is a result, too."""
+    for load in loads:
+        for run in range(1, 1 + (1 if load.once else repeat)):
+            try:
+                value, more = load.measure()
+                results.add(load.name, load.unit, run, value, **more)
+            except Exception as error:
+                results.add(load.name, load.unit, run, None, error=f"{type(error).__name__}: {error}"[:300])
 
 
 def settings(bootstrap: str, **more: Any) -> dict[str, Any]:

@@ -34,7 +34,10 @@ Both sides have `group.initial.rebalance.delay.ms=0`; members of groups send a h
 after 6 s. `group.join.PROTOCOL.N`: from subscribing until N members own 60 partitions; `group.member-killed`: from
 SIGKILL of one of ten until the others own its partitions; `group.coordinator-killed`: from SIGKILL of the coordinator's
 broker until both members of a group have committed again, which includes how long librdkafka pauses before it looks
-again; `share.consume.N`: N members of a share group (Java's share consumer) accept with the next poll;
+again; `group.join.streams.N`: until N members that speak only heartbeats own 100 tasks, each task once and all in one
+epoch; `group.member-left.streams.N`: the same, from the heartbeat by which one leaves; streams groups have an initial
+rebalance delay and an assignment interval of 0; `share.consume.N`: N members of a share group (Java's share consumer)
+accept with the next poll;
 `share.acknowledge.N`: from the acceptance of one record to its confirmation; `memory_pss`: of all six processes;
 `trace`: what the decisions that nodes noted meanwhile cost, as a share of the servers' CPU.
 

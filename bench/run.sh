@@ -2,13 +2,14 @@
 # Measures a local cluster and Apache Kafka 4.3.1 with the same foreign clients, one after the other in one run, and
 # writes docs/benchmarks.md. Most loads are in the folder PEER (by default ../shared/peer beside the checkout), which
 # needs a JDK 17 and Maven; those on group coordinators are in bench/coordinators.py, and what records cost the clients
-# of Python programs, ours among them, is measured by bench/python_clients.py, share groups by bench/shares.py. Where Spark is installed (make spark-test
-# does it), bench/pipeline.py moves records between it and our cluster; bench/trace.py tells what the decision trace costs,
-# bench/secure.py measures TLS, SASL, the authorizer and fairness on two secure clusters side by side,
-# bench/faults.py what simulations and the checks of histories cost.
+# of Python programs, ours among them, is measured by bench/python_clients.py, streams groups by bench/streams.py, share
+# groups by bench/shares.py. Where Spark is installed (make spark-test does it), bench/pipeline.py moves records between
+# it and our cluster; bench/trace.py reports what the decision trace costs, bench/secure.py measures TLS, SASL, the
+# authorizer and fairness on two secure clusters side by side, bench/faults.py what simulations and the checks of
+# histories cost.
 # About an hour; less with
-#   STEPS (ready idle bench failover clients coordinators shares trace pipeline secure faults)
-#   ONLY, CLIENTS_ONLY, COORDINATORS_ONLY, SHARES_ONLY, PIPELINE_ONLY, SECURE_ONLY (regular expressions)
+#   STEPS (ready idle bench failover clients coordinators streams shares trace pipeline secure faults)
+#   ONLY, CLIENTS_ONLY, COORDINATORS_ONLY, STREAMS_ONLY, SHARES_ONLY, PIPELINE_ONLY, SECURE_ONLY (regular expressions)
 #   PIPELINE_ARGS (--ten: 10 M records, too; those of 1 KB take 40 GB of disk, and 20 with --replicas 1)
 #   FAULTS_ARGS (--seeds 1-40 --operations 1000000)
 #   REPEAT, DURATION, WARMUP (seconds)                       GROUPS_HELD, PRODUCER_IDS (how many, for their memory)
@@ -17,16 +18,17 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PEER=$(cd "${PEER:-../shared/peer}" 2>/dev/null && pwd) || { echo "bench: no load generators; set PEER to their folder" >&2; exit 2; }
 OUT=$(pwd)/.cache/bench DATA=$(pwd)/.cache/bench/data PORT=${BASE_PORT:-30092}
 .venv/bin/python -c 'import pyspark' 2> /dev/null && SPARK=pipeline || SPARK=
-STEPS=${STEPS:-ready idle bench failover clients coordinators shares trace $SPARK secure faults}
+STEPS=${STEPS:-ready idle bench failover clients coordinators streams shares trace $SPARK secure faults}
 REPEAT=${REPEAT:-2} DURATION=${DURATION:-6} WARMUP=${WARMUP:-60}
 # Everything but a few kinds of produce that tell nothing the others do not.
 ONLY=${ONLY:-'^(?!produce.*(p1\.1.*lz4|p12\.100B|noidem))'}
 COORDINATORS_ONLY=${COORDINATORS_ONLY:-.} GROUPS_HELD=${GROUPS_HELD:-1000} PRODUCER_IDS=${PRODUCER_IDS:-10000}
 CLIENTS_ONLY=${CLIENTS_ONLY:-.}
 # Beside Kafka's defaults, on both sides. Members of consumer groups are heard as often, and missed as soon, as those of
-# classic groups in bench/coordinators.py.
+# classic groups in bench/coordinators.py; members of streams groups are heard as often.
 SETTINGS="group.consumer.min.session.timeout.ms=6000 group.consumer.session.timeout.ms=6000
-  group.consumer.min.heartbeat.interval.ms=500 group.consumer.heartbeat.interval.ms=500"
+  group.consumer.min.heartbeat.interval.ms=500 group.consumer.heartbeat.interval.ms=500
+  group.streams.min.heartbeat.interval.ms=500 group.streams.heartbeat.interval.ms=500"
 mkdir -p "$OUT"; rm -f "$OUT"/*.jsonl; touch "$OUT/kafka.jsonl" "$OUT/barnabas.jsonl"
 NODE="$(pwd)/bench/node.sh $DATA" PEER_NODE="$PEER/kafka_peer.sh"
 CLUSTER="$(pwd)/.venv/bin/barnabas cluster"
@@ -37,7 +39,7 @@ UP="$CLUSTER up --no-restarts --data $DATA --base-port $PORT $SET" DOWN="$CLUSTE
 KAFKA_PEER_BROKER_EXTRA=$(printf '%s\\n' $SETTINGS)
 export REPEAT DURATION WARMUP QUIET_WAIT=${QUIET_WAIT:-5} KAFKA_PEER_BROKER_EXTRA
 GENERAL=${STEPS//coordinators/} GENERAL=${GENERAL//clients/} GENERAL=${GENERAL//pipeline/} GENERAL=${GENERAL//trace/} GENERAL=${GENERAL//faults/}
-GENERAL=${GENERAL//secure/} GENERAL=${GENERAL//shares/}
+GENERAL=${GENERAL//secure/} GENERAL=${GENERAL//shares/} GENERAL=${GENERAL//streams/}
 
 wanted() { [[ " $STEPS " == *" $1 "* ]]; }
 # LABEL BOOTSTRAP FILE WARMUP PIDS KILL RESTART: what is measured by programs beside this one
@@ -51,6 +53,10 @@ ours() {
       --kill "$6" --restart "$7" --only "$COORDINATORS_ONLY" --repeat "$REPEAT" --duration "$DURATION" \
       --groups "$GROUPS_HELD" --producer-ids "$PRODUCER_IDS"
   fi
+  if wanted streams; then
+    .venv/bin/python bench/streams.py --label "$1" --bootstrap "$2" --out "$3" --warmup "$4" --pids "$5" \
+      --only "${STREAMS_ONLY:-.}" --repeat "$REPEAT"
+  fi
   if wanted shares; then
     .venv/bin/python bench/shares.py --label "$1" --bootstrap "$2" --libs "$("$PEER_NODE" libs)" --out "$3" \
       --warmup "$4" --pids "$5" --only "${SHARES_ONLY:-.}" --repeat "$REPEAT" --seconds "$DURATION"
@@ -60,7 +66,7 @@ ours() {
 if [ -n "${GENERAL// /}" ]; then
   STEPS=$GENERAL BENCH_ARGS="--only $ONLY --warmup $WARMUP" "$PEER/run_all.sh" "$OUT/kafka.jsonl"
 fi
-if wanted clients || wanted coordinators || wanted shares; then
+if wanted clients || wanted coordinators || wanted streams || wanted shares; then
   trap '"$PEER_NODE" stop' EXIT
   "$PEER_NODE" stop; "$PEER_NODE" format > /dev/null; "$PEER_NODE" start
   "$PEER_NODE" wait > /dev/null
@@ -74,7 +80,7 @@ if [ -n "${GENERAL// /}" ]; then
     KILLC="$NODE kill controller-{id}" STARTC="$NODE start controller-{id}" ACTIVE="$NODE active" \
     BENCH_ARGS="--only $ONLY --warmup 0" "$PEER/run_all.sh" "$OUT/barnabas.jsonl"
 fi
-if wanted clients || wanted coordinators || wanted shares || wanted trace || wanted pipeline; then
+if wanted clients || wanted coordinators || wanted streams || wanted shares || wanted trace || wanted pipeline; then
   trap '$DOWN' EXIT
   $DOWN || true; rm -rf "$DATA"; $UP > /dev/null
   ours barnabas "$OURS" "$OUT/barnabas.jsonl" 5 "$NODE pids" "$NODE kill broker-{id}" "$NODE start broker-{id}"

@@ -14,13 +14,14 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
 from confluent_kafka import Producer
-from group_members import Cluster, Load, Measured, settings, unique
-from measuring import Results
+from group_members import Cluster, Load, Measured, measure_all, settings, unique
+from measuring import Meter, Results
 
 SOURCE = Path(__file__).resolve().parent / "ShareLoad.java"
 SIZES = (1, 10, 100)
@@ -41,13 +42,28 @@ class Program:
         self._path = f"{classes}{os.pathsep}{libs}{os.sep}*"
         subprocess.run(["javac", "-nowarn", "-d", classes, "-cp", self._path, SOURCE], check=True)
 
-    def run(self, *words: object) -> list[float]:
-        """Records, seconds, confirmations, and the percentiles 50 and 99 of their latency in microseconds."""
+    def run(self, meter: Meter, *words: object) -> list[float]:
+        """Records, seconds, confirmations, and the percentiles 50 and 99 of their latency in microseconds. `meter` is
+        for the time that counts: not for the start of a JVM and its members.
+        """
         command = ["java", *FLAGS, "-cp", self._path, SOURCE.stem, *map(str, words)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-        if done.returncode or not done.stdout:
-            raise RuntimeError((done.stderr.strip() or "no output").splitlines()[-1])
-        return [float(word) for word in done.stdout.split()]
+        with tempfile.TemporaryFile("w+") as errors:
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+                assert process.stdout is not None
+                patience = threading.Timer(PATIENCE_S, process.kill)
+                patience.start()
+                try:
+                    process.stdout.readline()
+                    with meter:
+                        line = process.stdout.readline()
+                    process.wait()
+                finally:
+                    process.kill()
+                    patience.cancel()
+            if process.returncode or not line:
+                errors.seek(0)
+                raise RuntimeError((errors.read().strip() or "no output").splitlines()[-1])
+        return [float(word) for word in line.split()]
 
 
 def fill(cluster: Cluster, topic: str, count: int) -> None:
@@ -76,19 +92,19 @@ def consume(cluster: Cluster, program: Program, members: int, seconds: float) ->
     """Records in a second."""
     with cluster.topic(PARTITIONS) as topic:
         fill(cluster, topic, int(RECORDS_PER_SECOND * (seconds + 1)))
-        with cluster.meter() as meter:
-            records, took, *_ = program.run(cluster.bootstrap, topic, unique("bs"), members, seconds, "consume")
-        return records / took, {"members": members, "ops": records, **meter.fields}
+        meter = cluster.meter()
+        records, took, *_ = program.run(meter, cluster.bootstrap, topic, unique("bs"), members, seconds, "consume")
+        return records / took, {"members": members, "records": records, **meter.fields}
 
 
 def acknowledge(cluster: Cluster, program: Program, members: int, seconds: float) -> Measured:
     """Median latency in milliseconds."""
     with cluster.topic(PARTITIONS) as topic:
         fill(cluster, topic, int(ACKS_PER_SECOND * (seconds + 4)))
-        with cluster.meter() as meter:
-            _, took, acks, median_us, p99_us = program.run(
-                cluster.bootstrap, topic, unique("bs"), members, seconds, "acknowledge"
-            )
+        meter = cluster.meter()
+        _, took, acks, median_us, p99_us = program.run(
+            meter, cluster.bootstrap, topic, unique("bs"), members, seconds, "acknowledge"
+        )
         more = {"p99_ms": p99_us / 1000, "acks_per_s": round(acks / took, 1)}
         return median_us / 1000, {"members": members, "ops": acks, **more, **meter.fields}
 
@@ -123,14 +139,7 @@ def main() -> None:
             return
         if chosen and options.warmup:
             warm_up(cluster, program, options.warmup)
-        results = Results(options.out, options.label)
-        for load in chosen:
-            for run in range(1, 1 + options.repeat):
-                try:
-                    value, more = load.measure()
-                    results.add(load.name, load.unit, run, value, **more)
-                except Exception as error:
-                    results.add(load.name, load.unit, run, None, error=f"{type(error).__name__}: {error}"[:300])
+        measure_all(chosen, Results(options.out, options.label), options.repeat)
 
 
 def warm_up(cluster: Cluster, program: Program, seconds: float) -> None:
