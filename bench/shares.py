@@ -27,7 +27,7 @@ SOURCE = Path(__file__).resolve().parent / "ShareLoad.java"
 SIZES = (1, 10, 100)
 PARTITIONS = 12
 VALUE_BYTES = 100
-RECORDS_PER_SECOND = 250_000
+RECORDS_PER_SECOND = 400_000
 """Prepared for each second of `consume`: more than members take."""
 ACKS_PER_SECOND = 20_000
 FLAGS = ("-Xmx512m", "-XX:+UseSerialGC", "-Dlog4j2.level=OFF")
@@ -62,7 +62,8 @@ class Program:
                     patience.cancel()
             if process.returncode or not line:
                 errors.seek(0)
-                raise RuntimeError((errors.read().strip() or "no output").splitlines()[-1])
+                said = [each.strip() for each in errors if each.strip() and not each.startswith("\t")]
+                raise RuntimeError(said[-1] if said else "no output")
         return [float(word) for word in line.split()]
 
 
