@@ -93,6 +93,15 @@ class FakeClient:
         txn = self._txn
         return Sent(await self._kafka.call(lambda: self._append(place, key, value, txn)))
 
+    async def send_later(self, place: Place, value: bytes, delay_ms: int | None, by: str) -> None:
+        delay_s, called_s = (delay_ms or 0) / 1000, trio.current_time()
+
+        def effect() -> None:
+            began_s = called_s if by == "at" else trio.current_time()
+            self._kafka.append_at(place, value, began_s + delay_s)
+
+        await self._kafka.call(effect)
+
     def _append(self, place: Place, key: bytes | None, value: bytes, txn: Txn | None) -> int:
         if self._settings.transactional_id is not None:
             assert txn is not None, "a transactional producer sends outside of a transaction"

@@ -126,6 +126,7 @@ class FakeKafka:
     def settle(self) -> None:
         """Applies delayed effects that are due."""
         now_s = trio.current_time()
+        self._late.sort(key=lambda each: each[0])
         due = [effect for when, effect in self._late if when <= now_s]
         self._late = [(when, effect) for when, effect in self._late if when > now_s]
         for effect in due:
@@ -197,6 +198,15 @@ class FakeKafka:
         if self.lies_now("duplicate"):
             log.append(Entry(key, value, txn))
         return offset
+
+    def append_at(self, place: Place, value: bytes, due_s: float) -> None:
+        """Deliver it at this time, or now if that is over."""
+        if place not in self.logs:
+            raise refusal("UnknownTopicOrPartitionException")
+        if due_s <= trio.current_time() or self.lies_now("early"):
+            self.append(place, None, value, None)
+        else:
+            self._late.append((due_s, lambda: self.append(place, None, value, None)))
 
     def init(self, transactional_id: str) -> int:
         producer = self.producers.setdefault(transactional_id, Producer())

@@ -18,7 +18,7 @@ from workloads.workload import WorkloadOptions
 pytestmark = pytest.mark.feature("FI-01", "FI-02", "FI-11")
 
 PROCESSES = 6
-WORKLOADS = ("txn-eos", "bank", "set", "group", "offsets", "metadata", "fences")
+WORKLOADS = ("txn-eos", "bank", "set", "group", "offsets", "metadata", "fences", "delayed")
 
 LIES = (
     ("txn-eos", "tear", {"torn-transaction", "lost-write", "G1a"}),
@@ -35,6 +35,8 @@ LIES = (
     ("group", "forget-offsets", {"lost-commit"}),
     ("offsets", "forget-offsets", {"lost-commit"}),
     ("metadata", "forget-config", {"nonlinearizable"}),
+    ("delayed", "early", {"early"}),
+    ("delayed", "lose", {"undelivered"}),
     ("fences", "zombies-append", {"zombie-append"}),
     ("fences", "zombies-commit", {"zombie-commit"}),
 )
