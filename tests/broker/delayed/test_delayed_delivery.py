@@ -10,7 +10,7 @@ from barnabas.protocol.messages.delete_records import DeleteRecordsPartition, De
 from tests.broker.apis.rig import Rig, batch_of, on_cluster
 from tests.broker.delayed.delayed_rig import DELAYED, delayed_batch, now_ms, records_of, seen, send, values
 
-pytestmark = pytest.mark.feature("RP-03")
+pytestmark = pytest.mark.feature("RP-12")
 
 TOPIC_CONFIG = 2
 

@@ -13,7 +13,7 @@ from barnabas.protocol.records.record import Record, decode_records
 from tests.broker.apis.rig import NOW_MS, Rig, batch_of, on_cluster
 from tests.broker.shares.share_rig import ALONE, GROUP_RESOURCE, Member, begin, start_offset
 
-pytestmark = pytest.mark.feature("CG-17")
+pytestmark = pytest.mark.feature("CG-23")
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 DLQ = "dlq.work"
