@@ -189,6 +189,7 @@ async def test_retention_works_as_ever_where_nothing_is_pending(rig: Rig) -> Non
         message_timestamp_type="LogAppendTime",
         **DELAYED,
     )
+    await rig.until(lambda: rig.broker(1).partitions.find("t", 0))
     log = rig.partition(1, "t").log
     while log.log_start_offset < 40:
         await rig.produce("t", batch_of("old"))
