@@ -48,7 +48,6 @@ async def test_records_follow_a_clock_that_is_set_forward_and_back(rig: Rig) -> 
     assert values(await seen(rig)) == ["a", "new"]
 
     clock_of(rig).jump(60_000)
-    assert values(await seen(rig)) == ["a", "new"]
     await trio.sleep(SOON_SECONDS)
     assert values(await seen(rig)) == ["a", "new", "b"]
     await rig.until(lambda: now_ms(rig) > start + 90_100)
