@@ -91,6 +91,7 @@ class _FaultyDisk(RealDisk):
     """The disk, which may be full, or fail. Each rename is a fault point, as on a simulated disk."""
 
     def __init__(self, page: FaultPage, fault_point: Callable[[str], None]) -> None:
+        super().__init__()
         self._page = page
         self._fault_point = fault_point
 
@@ -98,7 +99,7 @@ class _FaultyDisk(RealDisk):
         if create and self._page.disk != DISK_WELL and not os.path.exists(path):
             self._fail(path)
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return _FaultyFile(path, os.open(path, flags, 0o644), self._page)
+        return _FaultyFile(path, self._open(path, flags), self._page)
 
     def make_directories(self, path: str) -> None:
         if self._page.disk != DISK_WELL and not os.path.isdir(path):

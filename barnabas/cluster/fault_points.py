@@ -26,6 +26,8 @@ FAULT_POINTS: Mapping[str, Sequence[str]] = {
         "log_dir_move.caught_up",
         "log_dir_move.renamed",
         "log_dir_move.swapped",
+        "delayed.delivery.built",
+        "delayed.delivery.appended",
         "raft.fetched.written",
         "raft.snapshot.written",
         "raft.snapshot.published",

@@ -14,24 +14,15 @@ from functools import partial
 
 import trio
 
-from barnabas.broker.delayed.carrying import LEAST_GAIN, Carrying, batches_at, to_carry
-from barnabas.broker.delayed.delivery import (
-    READ_BYTES,
-    READ_IN_A_DELIVERY_BYTES,
-    Delivery,
-    OpenedBatches,
-    build_delivery,
-    open_batches,
-    readable,
-    runs_of,
-)
-from barnabas.broker.delayed.pending import PendingRecords
-from barnabas.broker.delayed.replay import Replay, SegmentScan
+from barnabas.broker.delayed.delivery import Delivery, build_delivery, open_batches, readable
+from barnabas.broker.delayed.led_deliveries import ADMITTED, MOST_AT_ONCE, LedDeliveries
+from barnabas.broker.delayed.log_reading import bytes_of, read_back, slices_at
+from barnabas.broker.delayed.making_room import make_room
 from barnabas.broker.delayed.schedule import Due
 from barnabas.broker.metadata_cache import INTERNAL_TOPICS
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica import ACKS_ALL
-from barnabas.broker.timing_wheel import TimerEntry, TimingWheel
+from barnabas.broker.timing_wheel import TimingWheel
 from barnabas.broker.traffic import DelayedEvents
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import CorruptBatch, read_header
@@ -39,14 +30,10 @@ from barnabas.protocol.records.delayed import OWN_OFFSET, Pending, build_pending
 from barnabas.runtime.background import Background
 from barnabas.runtime.decisions import DecisionKind, Notepad
 from barnabas.runtime.world import World
-from barnabas.storage.log import AppendResult, OffsetOutOfRange, PartitionLog
-from barnabas.storage.producers import Warrant
-from barnabas.storage.segment_list import LogSlice
+from barnabas.storage.log import AppendResult
 
 log = logging.getLogger(__name__)
 
-MOST_AT_ONCE = 1_000
-"""Records of one batch that delivers."""
 LONGEST_SLEEP_MS = 1_000
 """A clock that jumps forward is noticed after this time."""
 PAUSE_MS = 5
@@ -56,10 +43,6 @@ RETRY_MS = 200
 RELOAD_MS = 5_000
 """Time until the next attempt if the log could not be read."""
 FOUND_IN_A_STEP = 1_000
-CARRIED_AT_ONCE = 100
-"""Places of the log that are read at a time, to be carried forward."""
-
-_ADMITTED = Warrant(is_admitted=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,28 +51,6 @@ class DelayedPorts:
     background: Background
     wheel: TimingWheel
     decisions: Notepad
-
-
-class LedDeliveries:
-    """The pending records of one partition, for one leader epoch."""
-
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
-        self.epoch = partition.leader_epoch
-        self.pending = PendingRecords()
-        self.is_loaded = False
-        self.opened = OpenedBatches()
-        self.most = MOST_AT_ONCE
-        self.is_delivering = False
-        self.lock = trio.Lock()
-        """Held while some records are neither in the schedule nor delivered."""
-        self.carrying: Carrying | None = None
-        self.timer: TimerEntry | None = None
-
-    @property
-    def is_current(self) -> bool:
-        partition = self.partition
-        return partition.is_leader and partition.leader_epoch == self.epoch
 
 
 class DelayedDeliveries:
@@ -120,15 +81,14 @@ class DelayedDeliveries:
             self._ports.background.spawn(self._load, led, partition.log.log_end_offset)
 
     def _drop(self, led: LedDeliveries) -> None:
-        if self._led.get(led.partition.key) is led:
-            del self._led[led.partition.key]
+        if led.is_dropped:
+            return
+        led.is_dropped = True
+        del self._led[led.partition.key]
         led.partition.log.pending_from = None
         if led.timer is not None:
             led.timer.cancel()
             led.timer = None
-
-    def _is_current(self, led: LedDeliveries) -> bool:
-        return led.is_current and self._led.get(led.partition.key) is led
 
     # -- holding
 
@@ -151,7 +111,7 @@ class DelayedDeliveries:
             )
         pending = Pending(OWN_OFFSET, times, bytes(batch))
         buffer = bytearray(build_pending(pending, read_header(batch), now_ms))
-        result = partition.append(buffer, [(0, read_header(buffer))], acks, _ADMITTED)
+        result = partition.append(buffer, [(0, read_header(buffer))], acks, ADMITTED)
         if not result.duplicate:
             steps = self._held(led, pending._replace(arrival_offset=result.first_offset, batch=b""))
             if next(steps, True) is None:
@@ -166,7 +126,7 @@ class DelayedDeliveries:
             if done % FOUND_IN_A_STEP == 0 and done < len(held.times):
                 yield None
         led.pending.release(held.arrival_offset)
-        self._moved(led)
+        led.moved()
         self._set_timer(led)
 
     # -- reading back
@@ -176,10 +136,10 @@ class DelayedDeliveries:
         began_ms = world.monotonic.now_ms()
         while True:
             try:
-                replay = await self._replayed(led, end_offset)
+                replay = await read_back(world, led, end_offset)
                 break
             except (KafkaError, CorruptBatch, OSError) as error:
-                if not self._is_current(led):
+                if not led.is_current:
                     return
                 log.error("%s: its pending records cannot be read: %s", partition.name, error)
             await trio.sleep(RELOAD_MS / 1000)
@@ -187,11 +147,11 @@ class DelayedDeliveries:
             return
         for _ in replay.fill(led.pending, FOUND_IN_A_STEP):
             await trio.lowlevel.checkpoint()
-            if not self._is_current(led):
+            if not led.is_current:
                 return
         led.is_loaded = True
         count = len(led.pending)
-        self._moved(led)
+        led.moved()
         self._set_timer(led)
         self._ports.decisions.note(
             DecisionKind.LIFECYCLE,
@@ -203,42 +163,11 @@ class DelayedDeliveries:
             routine=not count,
         )
 
-    async def _replayed(self, led: LedDeliveries, end_offset: int) -> Replay | None:
-        """None if the epoch ended meanwhile. Raises KafkaError, OSError."""
-        replay = Replay()
-        partition_log = led.partition.log
-        upper_offset = end_offset
-        for base_offset in [segment.base_offset for segment in reversed(partition_log.segments)]:
-            scan = SegmentScan()
-            offset = base_offset
-            while offset < upper_offset:
-                offset = max(offset, partition_log.log_start_offset)
-                try:
-                    part = partition_log.read(offset, READ_BYTES, upper_offset)
-                except OffsetOutOfRange:
-                    continue
-                if part is None:
-                    break
-                await self._ports.world.run_blocking(partial(_scan, scan, part))
-                if not self._is_current(led):
-                    return None
-                offset = max(scan.next_offset, offset + 1)
-            replay.add(scan)
-            upper_offset = min(upper_offset, base_offset)
-            if replay.is_complete_at(base_offset) or base_offset <= partition_log.log_start_offset:
-                break
-        return replay
-
     # -- delivering
-
-    def _moved(self, led: LedDeliveries) -> None:
-        if led.is_loaded:
-            partition_log = led.partition.log
-            partition_log.pending_from = led.pending.floor(partition_log.log_end_offset)
 
     def _set_timer(self, led: LedDeliveries, least_ms: int = 0) -> None:
         wake_ms = led.pending.schedule.wake_ms()
-        if wake_ms is None or not led.is_loaded or led.is_delivering or not self._is_current(led):
+        if wake_ms is None or not led.is_loaded or led.is_delivering or not led.is_current:
             return
         world = self._ports.world
         wait_ms = max(least_ms, min(wake_ms - world.wall_clock.now_ms(), LONGEST_SLEEP_MS))
@@ -252,7 +181,7 @@ class DelayedDeliveries:
     def _wake(self, led: LedDeliveries) -> None:
         led.timer = None
         wake_ms = led.pending.schedule.wake_ms()
-        if wake_ms is None or not self._is_current(led) or led.is_delivering:
+        if wake_ms is None or not led.is_current or led.is_delivering:
             return
         if wake_ms > self._ports.world.wall_clock.now_ms():
             self._set_timer(led)
@@ -265,7 +194,7 @@ class DelayedDeliveries:
         wait_ms = PAUSE_MS
         schedule, clock = led.pending.schedule, self._ports.world.wall_clock
         try:
-            while self._is_current(led):
+            while led.is_current:
                 wake_ms = schedule.wake_ms()
                 if wake_ms is None or wake_ms > clock.now_ms():
                     break
@@ -289,7 +218,7 @@ class DelayedDeliveries:
         """Deliver the first of these, and give the others back. False if nothing could be done now."""
         try:
             delivery = await self._built(led, taken)
-            if self._is_current(led):
+            if led.is_current:
                 self._append(led, delivery)
         except (KafkaError, OSError) as error:
             led.pending.schedule.give_back(taken)
@@ -304,20 +233,20 @@ class DelayedDeliveries:
         start_offset, place_of = partition_log.log_start_offset, led.pending.place_of
         gone = {due for due in taken if place_of(due.arrival_offset) < start_offset}
         places = readable([due for due in taken if due not in gone] if gone else taken, led.pending, led.opened)
-        slices = _slices(partition_log, places)
+        slices = slices_at(partition_log, places)
         floor = led.pending.floor(partition_log.log_end_offset)
         limit_bytes = min(partition_log.config.max_message_bytes, partition_log.config.segment_bytes // 2)
         now_ms = self._ports.world.wall_clock.now_ms()
         opened = led.opened
 
         def work() -> Delivery:
-            open_batches(map(_bytes_of, slices), places, opened)
+            open_batches(map(bytes_of, slices), places, opened)
             built = build_delivery(taken, gone, opened, floor, limit_bytes, now_ms)
             opened.trim()
             return built
 
         delivery = await self._ports.world.run_blocking(work)
-        if not delivery.records and self._is_current(led):
+        if not delivery.records and led.is_current:
             name, place = led.partition.name, place_of(taken[0].arrival_offset)
             raise CorruptBatch(f"{name}: the batch at offset {place} does not have its pending record")
         return delivery
@@ -327,7 +256,7 @@ class DelayedDeliveries:
         world = self._ports.world
         world.fault_point("delayed.delivery.built")
         if delivery.batches:
-            led.partition.append(delivery.buffer, delivery.batches, ACKS_ALL, _ADMITTED)
+            led.partition.append(delivery.buffer, delivery.batches, ACKS_ALL, ADMITTED)
             world.fault_point("delayed.delivery.appended")
         led.most = min(MOST_AT_ONCE, led.most * 2)
         led.pending.delivered(delivery.delivered)
@@ -335,87 +264,17 @@ class DelayedDeliveries:
         if led.carrying is not None:
             led.carrying.delivered(delivery.delivered)
             led.carrying.delivered(delivery.vanished)
-        self._moved(led)
+        led.moved()
         self.events.delivered(world.wall_clock.now_ms(), [due.time_ms for due in delivery.delivered])
-
 
     # -- retention
 
     def make_room(self) -> None:
         """To be called before retention: carries pending batches out of the segments that it wants to delete."""
-        now_ms = self._ports.world.wall_clock.now_ms()
         for led in self:
-            self._moved(led)
-            up_to = led.partition.log.deletable_to(now_ms)
-            floor = led.partition.log.pending_from
-            if floor is not None and floor < up_to and led.carrying is None and led.is_loaded:
-                led.carrying = Carrying(up_to)
-                self._ports.background.spawn(self._carry, led, led.carrying)
-
-    async def _carry(self, led: LedDeliveries, carrying: Carrying) -> None:
-        try:
-            await self._carry_all(led, carrying)
-        except (KafkaError, OSError) as error:
-            log.warning("%s: pending records are not carried forward: %s", led.partition.name, error)
-        finally:
-            led.carrying = None
-
-    async def _carry_all(self, led: LedDeliveries, carrying: Carrying) -> None:
-        """Raises KafkaError, OSError."""
-        world, pending, partition = self._ports.world, led.pending, led.partition
-        pending.forget_carried(partition.log.log_start_offset)
-        async with led.lock:
-            records = pending.schedule.snapshot()
-        wanted = await world.run_blocking(partial(to_carry, records, pending.carried, carrying.up_to))
-        places = list(wanted)
-        count = sum(map(len, wanted.values()))
-        if not places or count * LEAST_GAIN > carrying.up_to - places[0]:
-            return
-        carrying.begin(arrival for arrivals in wanted.values() for arrival in arrivals)
-        while places and self._is_current(led):
-            # At most so many places in a slice; the bytes are bounded by `_slices`.
-            slices = _slices(partition.log, places[:CARRIED_AT_ONCE])
-            upper_offset = slices[-1].upper_offset if slices else places[0] + 1
-            read = [place for place in places[:CARRIED_AT_ONCE] if place < upper_offset]
-            batches = await world.run_blocking(partial(batches_at, map(_bytes_of, slices), read))
-            for buffer, copy, alive in carrying.copies(batches, pending, world.wall_clock.now_ms()):
-                if not self._is_current(led):
-                    return
-                result = partition.append(buffer, [(0, read_header(buffer))], ACKS_ALL, _ADMITTED)
-                pending.carry(result.first_offset, copy.arrival_offset, len(copy.times), alive)
-                await trio.lowlevel.checkpoint()
-            places = places[len(read) :]
-            self._moved(led)
+            make_room(led, self._ports.world, self._ports.background)
 
 
 async def _in_background(steps: Iterator[None]) -> None:
     for _ in steps:
         await trio.lowlevel.checkpoint()
-
-
-def _bytes_of(part: LogSlice) -> bytes:
-    return part.file.pread(part.size_bytes, part.position)
-
-
-def _scan(scan: SegmentScan, part: LogSlice) -> None:
-    scan.feed(_bytes_of(part))
-
-
-def _slices(partition_log: PartitionLog, places: list[int]) -> list[LogSlice]:
-    """The batches with these offsets, and some others; those with the last offsets may be left out. Raises KafkaError.
-    """
-    slices: list[LogSlice] = []
-    left_bytes = READ_IN_A_DELIVERY_BYTES
-    for run in runs_of(places):
-        offset = max(run.first_offset, partition_log.log_start_offset)
-        while offset <= run.last_offset and left_bytes > 0:
-            part = partition_log.read(offset, READ_BYTES, run.last_offset + 1)
-            if part is None:
-                # The batch has the last place and offsets behind it.
-                part = partition_log.read(offset, 1, partition_log.log_end_offset)
-            if part is None:
-                break
-            slices.append(part)
-            left_bytes -= part.size_bytes
-            offset = max(part.upper_offset, offset + 1)
-    return slices

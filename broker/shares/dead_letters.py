@@ -126,8 +126,12 @@ class DeadLetterTopics:
             outcome.append(error)
             replicated.set()
 
-        partition.when_replicated(result.last_offset + 1, done)
-        await replicated.wait()
+        waiting = partition.when_replicated(result.last_offset + 1, done)
+        try:
+            await replicated.wait()
+        finally:
+            if waiting is not None:
+                waiting.cancel()
         if outcome[0] is not None:
             raise KafkaError(outcome[0], f"{topic.name}-{index} did not replicate its dead letters")
 

@@ -2,12 +2,15 @@
 
 trio runs each batch of ready tasks in random order. With its deterministic flag on, it sorts the batch by the
 tasks' age and then shuffles with `_r`, which we seed: the order is still arbitrary, but the same in every run, for any
-hash seed and any addresses of objects. Threads and sockets would bring in real time, and are refused.
+hash seed and any addresses of objects. Threads and sockets would bring in real time, and are refused. Other threads of
+the process may run real event loops meanwhile, which notice nothing.
 """
 
 from __future__ import annotations
 
+import random
 import sys
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -112,14 +115,26 @@ class _Moment(trio.abc.Instrument):
 def _fixed_schedule(seed: int) -> Iterator[None]:
     scheduler: Any = trio_scheduler
     before = scheduler._ALLOW_DETERMINISTIC_SCHEDULING
-    state = scheduler._r.getstate()
+    others = scheduler._r
     scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True
-    scheduler._r.seed(f"{seed}/schedule")
+    scheduler._r = _ThreadsOwn(random.Random(f"{seed}/schedule"), others)
     try:
         yield
     finally:
         scheduler._ALLOW_DETERMINISTIC_SCHEDULING = before
-        scheduler._r.setstate(state)
+        scheduler._r = others
+
+
+class _ThreadsOwn:
+    """Random numbers of this thread, and those for the event loops of other threads."""
+
+    def __init__(self, own: random.Random, others: random.Random) -> None:
+        self._own = own
+        self._others = others
+        self._thread = threading.get_ident()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own if threading.get_ident() == self._thread else self._others, name)
 
 
 @contextmanager
@@ -129,9 +144,12 @@ def _no_polling(on_turn: Callable[[], None]) -> Iterator[None]:
     manager = scheduler.TheIOManager
     get_events = manager.get_events
     turns = 0
+    thread = threading.get_ident()
 
     def rarely(self: Any, timeout: float) -> Any:
         nonlocal turns
+        if threading.get_ident() != thread:
+            return get_events(self, timeout)
         turns += 1
         on_turn()
         return () if timeout == 0 and turns % TURNS_WITHOUT_POLLING else get_events(self, timeout)
@@ -151,12 +169,14 @@ def _no_real_world() -> Iterator[None]:
         sys.addaudithook(_audit)
     threads: Any = trio.to_thread
     run_sync = threads.run_sync
-    threads.run_sync = _refuse_thread
+
+    async def refuse(*args: Any, **options: Any) -> Any:
+        if _simulating():
+            raise RealWorldTouched("a thread in a simulation: blocking work goes through World.run_blocking")
+        return await run_sync(*args, **options)
+
+    threads.run_sync = refuse
     try:
         yield
     finally:
         threads.run_sync = run_sync
-
-
-async def _refuse_thread(*_: object, **__: object) -> None:
-    raise RealWorldTouched("a thread in a simulation: blocking work goes through World.run_blocking")

@@ -139,6 +139,7 @@ def test_an_interrupted_caller_is_not_notified(portal: Portal) -> None:
 
 
 def test_no_thread_and_no_task_outlives_the_portal() -> None:
+    before = threading.enumerate()
     portal = Portal()
     portal.start()
     failures: list[BaseException] = []
@@ -156,7 +157,7 @@ def test_no_thread_and_no_task_outlives_the_portal() -> None:
     portal.stop()
     waiting.join(5)
     assert [str(error) for error in failures] == ["this client is closed, or not open yet: use it in a `with` block"]
-    assert not [thread for thread in threading.enumerate() if thread.name == "barnabas"]
+    assert not [each for each in threading.enumerate() if each.name == "barnabas" and each not in before]
     with pytest.raises(IllegalStateException, match="closed"):
         portal.call(double, 1)
     with pytest.raises(IllegalStateException, match="create another one"):

@@ -75,7 +75,7 @@ class Java:
         the words `expected`.
         """
         done = subprocess.run(
-            self._command(tool, *words),
+            self.command(tool, *words),
             input=stdin,
             capture_output=True,
             text=True,
@@ -102,6 +102,6 @@ class Java:
         subprocess.run(command, capture_output=True, timeout=TIMEOUT_SECONDS, check=True)
         return Java(self.libs, self.bootstrap, target if target.exists() else None)
 
-    def _command(self, tool: str, *words: str) -> list[str]:
+    def command(self, tool: str, *words: str) -> list[str]:
         archive = [f"-XX:SharedArchiveFile={self.archive}"] if self.archive else []
         return ["java", *FLAGS, *archive, "-cp", f"{self.libs}{os.sep}*", TOOLS[tool], *words]

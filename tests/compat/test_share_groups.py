@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.foreign import Confluent, Sent
+from tests.compat.foreign import Confluent, Kcat, Sent
 from tests.compat.java import Java, ToolOutput
 from tests.compat.running import RunningCluster
 from tests.compat.running_programs import Program
@@ -72,6 +72,18 @@ def test_the_console_reads_all_and_the_tools_describe_it(shared: RunningCluster,
     assert "console" in tools.ask("groups", "--list", "--share").out
     shared.wait_for("no lag is left", lambda: all(lag in ("0", "-") for _, lag in lags(tools, group).values()))
     assert tools.ask("share-groups", "--describe", "--group", group, "--state").lines[-1].split()[-2:] == ["Empty", "0"]
+
+
+@pytest.mark.client("kcat")
+@pytest.mark.feature("RP-12")
+def test_delayed_records_come_once_and_in_order_and_leave_no_lag(shared: RunningCluster, tools: Java) -> None:
+    topic, group = shared.create_topic("reminders", configs={"barnabas.delayed.delivery.enable": "true"}), "later"
+    begin_at_the_start(tools, group)
+    kcat = Kcat(shared.bootstrap_servers)
+    for value, delay_ms in (("third", 6_000), ("second", 4_000), ("first", 0)):
+        kcat.run("-P", "-t", topic, "-p", "0", "-H", f"deliver-after={delay_ms}", stdin=f"{value}\n")
+    assert read(tools, topic, group, 3).lines == ["first", "second", "third"]
+    shared.wait_for("no lag is left", lambda: lags(tools, group)[0][1] in ("0", "-"))
 
 
 def test_rejected_and_released_records(shared: RunningCluster, tools: Java) -> None:

@@ -16,6 +16,7 @@ from barnabas.cluster.status import PartitionStatus, QuorumStatus, read_status
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import describe_cluster, describe_quorum, list_offsets, metadata
+from barnabas.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from tests.barnabas.cluster.answering import AnsweringNode
 
 
@@ -72,6 +73,7 @@ class AnsweringCluster:
             ApiKey.METADATA: self._metadata,
             ApiKey.DESCRIBE_CLUSTER: self._describe_cluster,
             ApiKey.LIST_OFFSETS: watermark_answer,
+            ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda request: ListPartitionReassignmentsResponse(),
         }
         follower = {ApiKey.DESCRIBE_QUORUM: lambda request: quorum_answer(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)}
         leader = {ApiKey.DESCRIBE_QUORUM: lambda request: quorum_answer(ErrorCode.NONE, self.high_watermark)}

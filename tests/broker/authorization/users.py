@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,19 +26,23 @@ ANSWER_MS = 60_000
 class Named:
     """Hands requests on in the name of the user that the client id says."""
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Handle, others: Mapping[str, str]) -> None:
+        """`others`: users by client id."""
         self._handle = handle
+        self._others = others
 
     def __call__(self, request: Request, slot: ResponseSlot) -> Steps | None:
         client_id = request.client_id or ""
-        if client_id.startswith("user:"):
+        if client_id in self._others:
+            request.principal = Principal(self._others[client_id])
+        elif client_id.startswith("user:"):
             request.principal = Principal(client_id.removeprefix("user:"))
         return self._handle(request, slot)
 
 
-def name_users(rig: Rig, node: int = 1) -> None:
+def name_users(rig: Rig, node: int = 1, others: Mapping[str, str] | None = None) -> None:
     server: Any = rig.broker(node)._server
-    server._service = replace(server._service, handle=Named(server._service.handle))
+    server._service = replace(server._service, handle=Named(server._service.handle, others or {}))
 
 
 class User:

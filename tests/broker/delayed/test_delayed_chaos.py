@@ -14,7 +14,7 @@ from barnabas.runtime.channel import ChannelError
 from tests.broker.apis.rig import NOW_MS, Rig, play
 from tests.broker.delayed.delayed_rig import DELAYED, delayed_batch, now_ms, seen
 
-pytestmark = pytest.mark.feature("RP-03")
+pytestmark = pytest.mark.feature("RP-12")
 
 RECORDS = 120
 SECONDS = 14

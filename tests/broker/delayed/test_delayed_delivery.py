@@ -10,7 +10,7 @@ from barnabas.protocol.messages.delete_records import DeleteRecordsPartition, De
 from tests.broker.apis.rig import Rig, batch_of, on_cluster
 from tests.broker.delayed.delayed_rig import DELAYED, delayed_batch, now_ms, records_of, seen, send, values
 
-pytestmark = pytest.mark.feature("RP-03")
+pytestmark = pytest.mark.feature("RP-12")
 
 TOPIC_CONFIG = 2
 
@@ -189,6 +189,7 @@ async def test_retention_works_as_ever_where_nothing_is_pending(rig: Rig) -> Non
         message_timestamp_type="LogAppendTime",
         **DELAYED,
     )
+    await rig.until(lambda: rig.broker(1).partitions.find("t", 0))
     log = rig.partition(1, "t").log
     while log.log_start_offset < 40:
         await rig.produce("t", batch_of("old"))

@@ -24,7 +24,7 @@ from barnabas.protocol.records.delayed import (
 from barnabas.protocol.records.delivery_time import AT_ONCE
 from barnabas.protocol.records.record import Record
 
-pytestmark = pytest.mark.feature("RP-03")
+pytestmark = pytest.mark.feature("RP-12")
 
 
 class Log:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.broker.delayed import schedule as module
 from barnabas.broker.delayed.schedule import Due, Schedule
+
+pytestmark = pytest.mark.feature("RP-12")
 
 times = st.one_of(st.integers(0, 600), st.integers(0, 1 << 20), st.integers(0, 1 << 44))
 steps = st.lists(
@@ -15,6 +18,7 @@ steps = st.lists(
         st.tuples(st.just("take"), st.integers(1, 5)),
         st.tuples(st.just("wait"), st.integers(0, 1 << 21)),
         st.tuples(st.just("back"), st.just(0)),
+        st.tuples(st.just("set clock back"), st.integers(0, 1 << 21)),
     ),
     max_size=60,
 )
@@ -54,6 +58,17 @@ def test_a_late_record_is_taken_next() -> None:
     assert take_all(schedule, 1_500) == [(10, 2)]
 
 
+def test_a_record_that_is_added_after_the_clock_was_set_back_waits_for_its_own_time_only() -> None:
+    schedule = Schedule()
+    schedule.add(9_000, 0)
+    assert take_all(schedule, 9_500) == [(9_000, 0)]
+    schedule.add(6_000, 1)
+    schedule.add(9_100, 2)
+    assert take_all(schedule, 5_999) == []
+    assert take_all(schedule, 6_000) == [(6_000, 1)]
+    assert take_all(schedule, 9_200) == [(9_100, 2)]
+
+
 def test_records_that_are_given_back_are_first_again() -> None:
     schedule = Schedule()
     for arrival in range(6):
@@ -84,6 +99,8 @@ def check_against_a_list(steps: list[tuple[str, int]]) -> None:
             schedule.add(*due)
         elif step == "wait":
             now_ms += number
+        elif step == "set clock back":
+            now_ms = max(0, now_ms - number)
         elif step == "back":
             schedule.give_back(taken)
             pending |= set(taken)
@@ -91,6 +108,7 @@ def check_against_a_list(steps: list[tuple[str, int]]) -> None:
         else:
             taken = schedule.take(now_ms, number)
             assert len(taken) <= number
+            assert taken == sorted(taken)
             for due in taken:
                 assert due in pending
                 assert due.time_ms <= now_ms, "a record was taken before its time"

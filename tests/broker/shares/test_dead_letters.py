@@ -7,13 +7,14 @@ import trio
 
 from barnabas.broker.shares.state import SharePartitionKey
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas.protocol.records.batch import iterate_batches
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.record import Record, decode_records
 from tests.broker.apis.rig import NOW_MS, Rig, batch_of, on_cluster
 from tests.broker.shares.share_rig import ALONE, GROUP_RESOURCE, Member, begin, start_offset
 
-pytestmark = pytest.mark.feature("CG-17")
+pytestmark = pytest.mark.feature("CG-23")
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 DLQ = "dlq.work"
@@ -153,6 +154,40 @@ async def test_the_next_leader_copies_what_its_predecessor_did_not(rig: Rig) -> 
         await trio.sleep(0.1)
     (letter,) = await letters(rig)
     assert (letter.value, about(letter)["__dlq.errors.message"]) == (b"a", "Offset rejected by client.")
+
+
+@pytest.mark.parametrize("is_led_here", [True, False])
+@on_cluster(brokers=3, **FEW)
+async def test_the_topic_is_deleted_while_a_letter_replicates(rig: Rig, is_led_here: bool) -> None:
+    topic_id = await rig.create("orders", replicas=[1])
+    await want_letters(rig)
+    await begin(rig, topic_id)
+    follower = 3 if rig.leader("__share_group_state") == 2 else 2
+    leader = 1 if is_led_here else 5 - follower
+    await rig.create(DLQ, replicas=[leader, follower], errors_deadletterqueue_group_enable="true")
+    await rig.until(lambda: len(rig.placed(1, DLQ).isr) == 2)
+    await rig.produce("orders", batch_of("a", "b"))
+    member = Member(rig, "one", topic_id)
+    assert await member.until_taken() == [(0, 1, 1)]
+    rig.universe.wires.isolate(rig.name(follower))
+    assert await member.acknowledged((0, 1, [REJECT, ACCEPT])) == ErrorCode.NONE
+    former = rig.partition(leader, DLQ)
+    await rig.until(lambda: former.log.log_end_offset == 1)
+    assert former.replica.high_watermark == 0
+
+    deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name=DLQ)], timeout_ms=10_000)
+    await rig.ask(1, deletion)
+    rig.universe.wires.heal()
+    brokers = [rig.broker(node) for node in (1, 2, 3)]
+    await rig.until(lambda: all(DLQ not in it.metadata.image.topics.by_name for it in brokers))
+    await trio.sleep(3)
+    assert start_offset(rig.broker(1), topic_id) == 0
+    causes = [it.cause for it in rig.broker(1).decisions.since(0, "orders-0") if "no dead letter yet" in it.sentence]
+    assert causes[0].startswith("NOT_LEADER_OR_FOLLOWER")
+    assert causes[-1] == "UNKNOWN_TOPIC_OR_PARTITION: the dead-letter topic dlq.work does not exist"
+    await rig.create(DLQ, replicas=[follower], errors_deadletterqueue_group_enable="true")
+    await until_start(rig, topic_id, 2)
+    assert [it.value for it in await letters(rig)] == [b"a"]
 
 
 @on_cluster(**FEW)

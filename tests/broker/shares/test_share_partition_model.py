@@ -359,5 +359,5 @@ class DeadLetterMachine(ShareMachine):
 
 
 BackoffMachine.TestCase.settings = DeadLetterMachine.TestCase.settings = ShareMachine.TestCase.settings
-TestBackoffMachine = pytest.mark.feature("CG-17")(BackoffMachine.TestCase)
-TestDeadLetterMachine = pytest.mark.feature("CG-17")(DeadLetterMachine.TestCase)
+TestBackoffMachine = pytest.mark.feature("CG-17", "CG-23")(BackoffMachine.TestCase)
+TestDeadLetterMachine = pytest.mark.feature("CG-17", "CG-23")(DeadLetterMachine.TestCase)

@@ -15,7 +15,7 @@ from barnabas.protocol.records.delivery_time import AT_ONCE, delivery_time_ms, d
 from barnabas.protocol.records.record import Record, payload_of
 from barnabas.protocol.records.record_check import RecordsRefused
 
-pytestmark = pytest.mark.feature("RP-03")
+pytestmark = pytest.mark.feature("RP-12")
 
 NOW_MS = 1_750_000_000_000
 DAY_MS = 86_400_000
