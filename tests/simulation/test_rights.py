@@ -29,7 +29,7 @@ def test_rights_that_change_while_a_broker_is_killed_and_another_restarts() -> N
         ("deleted-acls-apply", {"forbidden-success", "false-denial"}),
         ("rights-by-name-alone", {"forbidden-success", "false-denial"}),
         ("forwarded-as-broker", {"forbidden-success"}),
-        ("denials-lose", {"forbidden-success"}),
+        ("denials-lose", {"forbidden-success", "broken-promise"}),
         ("passwords-are-kept", {"login-with-old-password", "refused-login"}),
     ],
 )

@@ -156,7 +156,7 @@ class Rig:
     async def create(
         self, name: str, partitions: int = 1, replicas: int | Sequence[int] = 1, **configs: str
     ) -> bytes:
-        """A topic that every broker knows; gives its id. `replicas`: how many, or which for every partition."""
+        """A topic that every broker knows, with its replicas; gives its id. `replicas`: how many, or which for every partition."""
         topic = CreatableTopic(
             name=name,
             num_partitions=partitions,
@@ -177,7 +177,13 @@ class Rig:
         return bytes(result.topic_id)
 
     def _knows(self, broker: BrokerNode | None, name: str) -> bool:
-        return broker is None or name in broker.metadata.image.topics.by_name
+        if broker is None:
+            return True
+        topic = broker.metadata.image.topics.by_name.get(name)
+        return topic is not None and all(
+            broker.settings.node_id not in placed.replicas or broker.partitions.find(name, index) is not None
+            for index, placed in topic.partitions.items()
+        )
 
     async def configure(self, kind: int, name: str, node: int = 1, **configs: str) -> None:
         """Set configs of a topic (2) or broker (4), and wait until the brokers know."""

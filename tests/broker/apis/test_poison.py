@@ -191,7 +191,7 @@ async def test_a_topic_that_trusts_its_producers_is_served_as_it_was_written(rig
         served = bytes((await rig.fetch("t", end)).records or b"")
         assert served[16:] == poison[16:], name
         end = rig.partition(1, "t").log.log_end_offset
-    late = batch_of("late", timestamp=rig.broker(1).world.wall_clock.now_ms() + 3_600_001)
+    late = batch_of("late", timestamp=rig.broker(1).world.wall_clock.now_ms() + 3_700_000)
     assert (await rig.produce("t", late)).error_code == ErrorCode.INVALID_TIMESTAMP
     # A compacted topic is checked all the same: its cleaner needs keys.
     await rig.create("compacted", barnabas_validate_records="head", cleanup_policy="compact")

@@ -297,7 +297,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         )
         is_stored = self.store(leader, state)
         if not expires:
-            at_once(core.finish(change, TERMS, stored=is_stored))
+            at_once(core.finish(change, TERMS, self.now_ms, stored=is_stored))
 
     def store(self, leader: Leader, change: ShareStateChange) -> bool:
         key = leader.key

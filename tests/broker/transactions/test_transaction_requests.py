@@ -401,11 +401,11 @@ async def test_an_unknown_id_cannot_be_described(rig: Rig) -> None:
 @on_small_cluster()
 async def test_requests_to_another_broker_are_refused(rig: Rig) -> None:
     init = await rig.ask(1, InitProducerIdRequest(transactional_id="payments", transaction_timeout_ms=1_000))
-    assert (init.error_code, init.producer_id, init.producer_epoch) == (E.COORDINATOR_NOT_AVAILABLE, -1, -1)
+    assert (init.error_code, init.producer_id, init.producer_epoch) == (E.NOT_COORDINATOR, -1, -1)
     end = await rig.ask(1, EndTxnRequest(transactional_id="payments", producer_id=1))
-    assert (end.error_code, end.producer_id, end.producer_epoch) == (E.COORDINATOR_NOT_AVAILABLE, -1, -1)
+    assert (end.error_code, end.producer_id, end.producer_epoch) == (E.NOT_COORDINATOR, -1, -1)
     described = await rig.ask(1, DescribeTransactionsRequest(transactional_ids=["payments"]))
-    assert described.transaction_states[0].error_code == E.COORDINATOR_NOT_AVAILABLE
+    assert described.transaction_states[0].error_code == E.NOT_COORDINATOR
     assert (await rig.ask(1, ListTransactionsRequest())).transaction_states == []
     assert TRANSACTION_TOPIC not in rig.broker(1).metadata.image.topics.by_name
 
