@@ -8,7 +8,6 @@ the process may run real event loops meanwhile, which notice nothing.
 
 from __future__ import annotations
 
-import random
 import sys
 import threading
 from collections import Counter
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 import trio
 import trio._core._run as trio_scheduler
 
+from barnabas.runtime.simulated.chance import Stream, make_stream
 from barnabas.runtime.simulated.universe import Universe
 from barnabas.runtime.simulated.virtual_time import VirtualTime
 
@@ -117,7 +117,7 @@ def _fixed_schedule(seed: int) -> Iterator[None]:
     before = scheduler._ALLOW_DETERMINISTIC_SCHEDULING
     others = scheduler._r
     scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True
-    scheduler._r = _ThreadsOwn(random.Random(f"{seed}/schedule"), others)
+    scheduler._r = _ThreadsOwn(make_stream(seed, "schedule"), others)
     try:
         yield
     finally:
@@ -128,7 +128,7 @@ def _fixed_schedule(seed: int) -> Iterator[None]:
 class _ThreadsOwn:
     """Random numbers of this thread, and those for the event loops of other threads."""
 
-    def __init__(self, own: random.Random, others: random.Random) -> None:
+    def __init__(self, own: Stream, others: Stream) -> None:
         self._own = own
         self._others = others
         self._thread = threading.get_ident()

@@ -156,7 +156,7 @@ class Rig:
     async def create(
         self, name: str, partitions: int = 1, replicas: int | Sequence[int] = 1, **configs: str
     ) -> bytes:
-        """A topic that every broker knows, with its replicas; gives its id. `replicas`: how many, or which for every partition."""
+        """A topic that every broker knows, with its replicas; gives its id. `replicas`: how many, or which for all."""
         topic = CreatableTopic(
             name=name,
             num_partitions=partitions,
