@@ -259,7 +259,10 @@ class LogDirectories:
             try:
                 directory.note_epoch(broker_epoch)
             except OSError as error:
-                failures.append(DirectoryFailure(directory, error))
+                if is_shortage(error):
+                    _log.warning("%s: cannot note the broker epoch: %s", directory.path, error)
+                else:
+                    failures.append(DirectoryFailure(directory, error))
         return failures
 
     def adopt(self, work: OpenLog, result: PartitionLog | DirectoryFailure) -> PartitionLog | None:

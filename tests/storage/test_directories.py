@@ -233,6 +233,18 @@ def test_a_node_that_was_killed_knows_that_it_lost_nothing_if_its_machine_went_o
     assert start(rig).previous_broker_epoch == -1
 
 
+@pytest.mark.feature("ST-10", "OP-06")
+def test_a_full_disk_does_not_know_the_broker_epoch_and_stays_online() -> None:
+    rig = Rig()
+    directories = start(rig, ["/logs/a"])
+    rig.store.capacity_bytes = rig.store.used_bytes
+    directories.note_failures(directories.note_epoch(12))
+    assert len(directories.online) == 1
+    rig.store.capacity_bytes = 1 << 30
+    rig.kill()
+    assert start(rig, ["/logs/a"]).previous_broker_epoch == -1
+
+
 @pytest.mark.feature("ST-10", "MB-05")
 def test_a_failed_sync_is_a_loss_though_the_machine_goes_on() -> None:
     rig = Rig()
