@@ -13,6 +13,7 @@ from barnabas.client.admin.acl_values import AclBinding
 from barnabas.cluster.ports import free_base_port
 from barnabas.page.access import Access
 from barnabas.page.access_tables import Filter
+from barnabas.page.asking import Asker
 from barnabas.protocol.acls import AclOperation, AclPermissionType, AclResourceType, PatternType
 from barnabas.settings.authorization import STANDARD_AUTHORIZER
 from tests.compat.apache import ApacheKafka
@@ -48,7 +49,7 @@ def access(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Access]:
 
     try:
         trio.run(prepare)
-        yield Access(lambda: {"bootstrap_servers": (f"127.0.0.1:{port}",)}, list, no_denials)
+        yield Access(Asker(lambda: {"bootstrap_servers": (f"127.0.0.1:{port}",)}), list, no_denials)
     finally:
         node.stop()
 

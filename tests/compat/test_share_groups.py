@@ -118,7 +118,7 @@ class ShareMember:
 
     def __init__(self, tools: Java, topic: str, group: str, log: Path) -> None:
         words = ("--bootstrap-server", tools.bootstrap, "--topic", topic, "--group-id", group, "--verbose")
-        command = tools._command("verifiable-share-consumer", *words)
+        command = tools.command("verifiable-share-consumer", *words)
         self.records: list[str] = []
         """Values of the records that it got."""
         self.program = Program("member", command, log, self._on_line)

@@ -42,7 +42,7 @@ class Member:
 
     def __init__(self, tools: Java, topic: str, group: str, log: Path, *words: str) -> None:
         place = ("--bootstrap-server", tools.bootstrap, "--topic", topic, "--group-id", group)
-        command = tools._command("verifiable-share-consumer", *place, "--verbose", *words)
+        command = tools.command("verifiable-share-consumer", *place, "--verbose", *words)
         self.events: Counter[str] = Counter()
         self.values: list[str] = []
         self.acknowledged = 0
