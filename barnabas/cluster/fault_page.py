@@ -12,11 +12,11 @@ Bytes change one at a time and in an order in which every state between makes se
 
 from __future__ import annotations
 
-import mmap
 import struct
 from pathlib import Path
 
 from barnabas.cluster.layout import Layout
+from barnabas.cluster.shared_memory import map_shared
 
 PAGE_BYTES = 128
 _OFFSET = struct.Struct("<q")
@@ -32,11 +32,7 @@ class FaultPage:
 
     def __init__(self, path: Path) -> None:
         """Made, with nothing wrong, if it is not there."""
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(bytes(PAGE_BYTES))
-        with path.open("r+b") as file:
-            self._page = mmap.mmap(file.fileno(), PAGE_BYTES)
+        self._page = map_shared(path, PAGE_BYTES)
 
     @property
     def clock_offset_ms(self) -> int:

@@ -8,7 +8,6 @@ on, as TCP would. Clients' connections are never cut.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import trio
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.layout import Layout
+from barnabas.cluster.shared_memory import map_shared
 from barnabas.runtime.world import Bytes, Connection, ConnectionLost, File, Listener, Network
 
 LOOK_SECONDS = 0.01
@@ -31,12 +31,7 @@ class Wires:
         exist.
         """
         self._places = {name: place for place, name in enumerate(names)}
-        size = len(names) ** 2
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(bytes(size))
-        with path.open("r+b") as file:
-            self._table = mmap.mmap(file.fileno(), size)
+        self._table = map_shared(path, len(names) ** 2)
 
     def is_cut(self, source: str, target: str) -> bool:
         return self._table[self._place(source, target)] == _CUT
