@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def map_shared(path: Path, size_bytes: int) -> mmap.mmap:
-    """The first bytes of the file. It is created with zeros if it does not exist; several processes may do so at once."""
+    """The first bytes of the file. It is created with zeros; several processes may do so at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
