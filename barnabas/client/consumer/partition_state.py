@@ -134,6 +134,12 @@ class PartitionState:
                 knows = self.next.epoch > UNKNOWN and epoch > UNKNOWN
                 self.state = FetchState.AWAIT_VALIDATION if knows else FetchState.FETCHING
 
+    @property
+    def is_ahead_of_leader(self) -> bool:
+        """The record before the position is of a later epoch than the leader in the metadata, which was deposed: it
+        cannot judge the position (KIP-320)."""
+        return UNKNOWN < self.leader_epoch < self.next.epoch
+
     def validated(self, epoch: int, end_offset: int) -> Truncation | None:
         """The leader's end offset of `epoch`, its latest epoch up to ours; -1, -1 if it has none.
 

@@ -118,6 +118,10 @@ class PositionKeeper:
             if found is None:
                 stale = self._not_validated(state, asked.failed[state.partition]) or stale
                 continue
+            if found.epoch < 0 and state.is_ahead_of_leader:
+                state.put_off(self._now())
+                stale = True
+                continue
             truncation = state.validated(*found)
             if truncation is not None:
                 self._truncated(state, truncation)

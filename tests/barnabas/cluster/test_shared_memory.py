@@ -1,4 +1,4 @@
-"""Nodes that start together find the same memory, whoever creates its file."""
+"""Nodes that start together share one file of memory."""
 
 from __future__ import annotations
 
