@@ -199,6 +199,11 @@ def without_listener(name: str) -> str:
     return name[listener.end() :] if listener else name
 
 
+def is_beyond_kafka(key: str) -> bool:
+    """True for a key of groups or brokers that Apache Kafka 4.3 does not have."""
+    return key.startswith(("barnabas.", "errors.deadletterqueue."))
+
+
 def is_plugin_key(name: str) -> bool:
     """True for keys that are passed to a plug-in under a prefix: every name is valid there."""
     return name.startswith(_PLUGIN_PREFIXES)

@@ -17,6 +17,7 @@ from barnabas.settings.definitions import (
     closest_key,
     definitions,
     find_broker_key,
+    is_beyond_kafka,
 )
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.group import GROUP_KEYS, group_value
@@ -121,10 +122,13 @@ def describe_topic_configs(overrides: Mapping[str, str], layers: BrokerLayers) -
 
 
 def describe_group_configs(overrides: Mapping[str, str], layers: BrokerLayers) -> list[ConfigEntry]:
-    """Every key of a group by name, as set for the group or for the broker."""
+    """Every key of a group by name, as set for the group or for the broker. Keys that Kafka does not have are shown
+    only if they are set: its tools look up each key that they get."""
     broker = layers.merged()
     entries = []
     for name, definition in definitions("group").items():
+        if name not in overrides and is_beyond_kafka(name):
+            continue
         synonym = GROUP_KEYS[name].synonym
         synonyms = [] if synonym is None else _broker_synonyms([synonym], layers)
         if name in overrides:
@@ -168,7 +172,8 @@ def describe_cluster_defaults(layers: BrokerLayers) -> list[ConfigEntry]:
 
 def _is_shown(name: str, layers: BrokerLayers) -> bool:
     definition = _find(name)
-    return definition is None or not definition.internal or name in layers.merged()
+    is_hidden = definition is not None and (definition.internal or is_beyond_kafka(name))
+    return not is_hidden or name in layers.merged()
 
 
 def _broker_entry(name: str, layers: BrokerLayers) -> ConfigEntry:
