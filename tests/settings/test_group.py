@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.settings.definitions import definitions
+from barnabas.settings.definitions import definitions, is_beyond_kafka
 from barnabas.settings.describe import BrokerLayers, ConfigSource, describe_group_configs
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.group import GROUP_KEYS, group_value, validate_group_configs
@@ -86,8 +86,9 @@ def test_a_session_is_longer_than_the_time_between_heartbeats() -> None:
 @pytest.mark.feature("CG-15")
 def test_a_description_has_the_source_of_each_value() -> None:
     layers = BrokerLayers(static={"group.consumer.session.timeout.ms": "50000"})
-    entries = {entry.name: entry for entry in describe_group_configs({HEARTBEAT: "7000"}, layers)}
-    assert set(entries) == set(GROUP_KEYS)
+    backoff = "barnabas.share.redelivery.backoff.ms"
+    entries = {entry.name: entry for entry in describe_group_configs({HEARTBEAT: "7000", backoff: "5"}, layers)}
+    assert set(entries) == {each for each in GROUP_KEYS if not is_beyond_kafka(each)} | {backoff}
     heartbeat, session = entries[HEARTBEAT], entries[SESSION]
     assert (heartbeat.value, heartbeat.source) == ("7000", ConfigSource.GROUP)
     assert [synonym.name for synonym in heartbeat.synonyms] == [HEARTBEAT, "group.consumer.heartbeat.interval.ms"]

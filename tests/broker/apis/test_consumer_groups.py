@@ -140,7 +140,7 @@ async def test_a_group_has_configs_of_its_own(rig: Rig) -> None:
     asked = DescribeConfigsResource(resource_type=GROUP_RESOURCE, resource_name=GROUP)
     (result,) = (await rig.ask(1, DescribeConfigsRequest(resources=[asked], include_synonyms=True))).results
     values = {entry.name: (entry.value, entry.config_source) for entry in result.configs}
-    assert len(values) == 21
+    assert len(values) == 17
     assert values["consumer.heartbeat.interval.ms"] == ("6000", 8)
     assert values["consumer.session.timeout.ms"] == ("45000", 5)
     assert values["consumer.assignment.interval.ms"] == ("0", 4), "from the broker's file"
