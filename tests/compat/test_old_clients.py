@@ -56,7 +56,10 @@ def read_with_kafka_python(cluster: RunningCluster, topic: str, version: tuple[i
     found: list[Any] = []
     end = time.monotonic() + PATIENCE_S
     while len(found) < RECORDS and time.monotonic() < end:
-        found += list(consumer)
+        for record in consumer:
+            found.append(record)
+            if len(found) == RECORDS:
+                break
     consumer.close()
     return found
 
