@@ -109,6 +109,25 @@ def test_it_follows_the_leader(hints: bool) -> None:
     run_simulation(2, with_reader, story)
 
 
+@pytest.mark.feature("CL-03")
+def test_a_deposed_leader_does_not_reset_a_position_of_a_later_epoch() -> None:
+    async def story(brokers: ReadingBrokers, cluster: Cluster, nursery: trio.Nursery) -> None:
+        [partition] = brokers.create("t")
+        fill(partition, b"a")
+        async with open_reader(cluster) as reader:
+            reader.assign({T0: OffsetAndMetadata(2, leader_epoch=4)})
+            assert await reader.poll(500) == []
+            assert reader.position(T0) == 2
+            assert brokers.asked_epochs[0] == (1, 4), "by old metadata"
+            partition.leader, partition.epoch = 2, 5
+            fill(partition, b"b", b"c")
+            brokers.epoch_ends = {4: 3}
+            [record] = await read(reader, 1)
+            assert record.value == b"c"
+
+    run_simulation(2, with_reader, story)
+
+
 @pytest.mark.feature("CG-01")
 class TestPositions:
     def test_seek_forgets_what_was_read_ahead(self) -> None:
