@@ -1,0 +1,15 @@
+"""The broker of these tests ends with each file: simulations in the same process watch every node in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from barnabas.dev.embedded import EmbeddedServers, embedded
+
+
+@pytest.fixture(scope="module")
+def barnabas_broker(barnabas_settings: Mapping[str, str]) -> Iterator[EmbeddedServers]:
+    with embedded(settings=barnabas_settings) as servers:
+        yield servers
