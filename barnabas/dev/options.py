@@ -29,7 +29,7 @@ _ONE_NODE = {
 }
 """Internal topics of Kafka have three replicas and fifty partitions; one node has room for one replica."""
 _NOTHING_TO_WAIT_FOR = {"group.initial.rebalance.delay.ms": "0"}
-"""As in Kafka's own settings of a single node: the first rebalance of a group begins at once."""
+"""The first rebalance of a group begins at once, as in Kafka's own settings of a single node."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from barnabas.runtime.server import Steps
 class StreamsGroupPorts:
     groups: GroupShards
     is_enabled: Callable[[], bool]
-    """Whether streams groups are."""
+    """Returns True if streams groups are enabled."""
     topics: StreamsTopics
 
 

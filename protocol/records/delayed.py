@@ -45,7 +45,7 @@ class Pending(NamedTuple):
     times: array[int]
     """Delivery times in milliseconds since the epoch; `AT_ONCE` for a record that is delivered already."""
     batch: bytes
-    """As it was produced."""
+    """The batch, unchanged since its producer sent it."""
 
 
 class Settled(NamedTuple):

@@ -122,7 +122,7 @@ class _ActiveDifference:
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """As `_ActiveDifference`, for standby or warm-up tasks."""
+    """The counterpart of `_ActiveDifference` for standby or warm-up tasks."""
 
     kept: Tasks
     revoking: Tasks
