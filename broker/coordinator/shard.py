@@ -493,7 +493,6 @@ class Shard(Generic[MachineT]):
         if self.state is ShardState.GONE:
             return
         self.state = ShardState.GONE
-        self._timers.shard = None
         self._timers.cancel_all()
         self._in_steps([(reply, None) for reply in self.machine.give_up()]).refuse(ErrorCode.NOT_COORDINATOR)
         # The partition itself answers waiters for the high watermark once it knows that it moved. It may not know yet,

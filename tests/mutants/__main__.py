@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.mutants.rooms import ROOMS, ROOT, Room
 from tests.mutants.scores import Score, survivors, table, total, write
-from tests.mutants.trying import SURVIVED, UNSEEN, Trial, Trying, in_child, try_room
+from tests.mutants.trying import MOST_SEEDS, SEED, SURVIVED, UNSEEN, Trial, Trying, in_child, try_room
 
 PAGE = ROOT / "docs" / "mutants.md"
 
@@ -28,6 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--sample", type=int, default=100, help="mutations of each room, at most (default: 100)")
     parser.add_argument("--seed", type=int, default=1, help="draws the sample (default: 1)")
     parser.add_argument("--only", default="", help="mutate only files whose path contains this")
+    parser.add_argument("--seeds", type=int, default=0, help=f"try survivors against 1 to {MOST_SEEDS} seeds (default: 0)")
     parser.add_argument("--at-least", type=float, default=0.0, metavar="PERCENT", help="fail below this score")
     parser.add_argument("--write", action="store_true", help=f"put the result into {PAGE.relative_to(ROOT)}")
     arguments = parser.parse_args(argv)
@@ -36,6 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"--rooms: {', '.join(unknown)}: no such room; there are {', '.join(ROOMS)}")
     if arguments.minutes <= 0 or arguments.sample <= 0:
         parser.error("--minutes and --sample must be greater than 0")
+    if not 0 <= arguments.seeds <= MOST_SEEDS:
+        parser.error(f"--seeds must be from 0 to {MOST_SEEDS}; got {arguments.seeds}")
     scores = []
     began = time.monotonic()
     for place, name in enumerate(arguments.rooms):
@@ -49,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(*table(scores), sep="\n")
     if arguments.write:
         words = f"MINUTES={arguments.minutes:g} SEED={arguments.seed} SAMPLE={arguments.sample}"
+        if arguments.seeds:
+            words += f" ARGS='--seeds {arguments.seeds}'"
         write(PAGE, scores, f"make mutants ROOMS='{' '.join(arguments.rooms)}' {words}")
     percent = total(scores).percent
     return 1 if percent is not None and percent < arguments.at_least else 0
@@ -59,12 +64,14 @@ def score_of(room: Room, arguments: argparse.Namespace, ends_at: float) -> Score
     log = os.dup(1)
 
     def report(trial: Trial) -> None:
-        if trial.outcome in (SURVIVED, UNSEEN):
+        if trial.outcome in (SURVIVED, UNSEEN, SEED):
             line = "\n".join(survivors([Score(room.name, 0, [trial])]))
             os.write(log, f"{line}\n".encode())
 
     def work() -> str:
-        trying = Trying(room, arguments.seed, arguments.sample, ends_at, arguments.only, report)
+        trying = Trying(
+            room, arguments.seed, arguments.sample, ends_at, arguments.only, report=report, seeds=arguments.seeds
+        )
         try:
             try_room(trying)
         except RuntimeError as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.mutants.trying import EQUIVALENT, KILLED, SURVIVED, UNSEEN, Trial
+from tests.mutants.trying import EQUIVALENT, KILLED, SEED, SURVIVED, UNSEEN, Trial
 
 BEGIN, END = "<!-- the last run -->", "<!-- its end -->"
 
@@ -31,22 +31,23 @@ class Score:
 
     @property
     def percent(self) -> float | None:
-        """How many of those were killed; None if there was none."""
-        return 100 * self.counts[KILLED] / self.noticeable if self.noticeable else None
+        """How many of those tests or seeds noticed; None if there was none."""
+        killed = self.counts[KILLED] + self.counts[SEED]
+        return 100 * killed / self.noticeable if self.noticeable else None
 
     @property
     def survivors(self) -> list[Trial]:
-        found = [trial for trial in self.trials if trial.outcome in (SURVIVED, UNSEEN)]
+        found = [trial for trial in self.trials if trial.outcome in (SURVIVED, UNSEEN, SEED)]
         return sorted(found, key=lambda trial: (trial.file, trial.line, trial.change))
 
     def cells(self) -> list[str]:
         counts, percent = self.counts, self.percent
         shown = "-" if percent is None else f"{percent:.1f} %"
-        outcomes = [counts[outcome] for outcome in (EQUIVALENT, KILLED, SURVIVED, UNSEEN)]
+        outcomes = [counts[outcome] for outcome in (EQUIVALENT, KILLED, SEED, SURVIVED, UNSEEN)]
         return [self.room, *map(str, (self.possible, len(self.trials), *outcomes)), shown]
 
 
-HEADS = ("room", "mutations", "tried", "equivalent", "killed", "survived", "line not run", "score")
+HEADS = ("room", "mutations", "tried", "equivalent", "killed", "by seeds", "survived", "line not run", "score")
 
 
 def total(scores: Sequence[Score]) -> Score:
@@ -64,7 +65,7 @@ def table(scores: Sequence[Score]) -> Iterator[str]:
 def survivors(scores: Sequence[Score]) -> Iterator[str]:
     for score in scores:
         for trial in score.survivors:
-            unseen = f" ({UNSEEN})" if trial.outcome == UNSEEN else ""
+            unseen = "" if trial.outcome == SURVIVED else f" ({trial.outcome})"
             yield f"- `{trial.file}:{trial.line}` {trial.change}{unseen}: `{trial.source}`"
 
 

@@ -13,7 +13,7 @@ from tests.mutants.equivalent import JUDGED, Equivalents
 from tests.mutants.mutations import Mutation, mutations_of
 from tests.mutants.rooms import ROOMS, ROOT
 from tests.mutants.scores import BEGIN, END, Score, survivors, table, write
-from tests.mutants.trying import EQUIVALENT, KILLED, SURVIVED, UNSEEN, Trial
+from tests.mutants.trying import EQUIVALENT, KILLED, SEED, SURVIVED, UNSEEN, Trial
 
 CODE = """\
 from contextlib import contextmanager
@@ -46,6 +46,16 @@ def test_larger():
 def test_count_down():
     assert count_down(3) == 0
 """
+SEEDS = """\
+import pytest
+from weights import larger, unused
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_every_promise_is_kept(seed):
+    assert larger(1, seed) == seed
+    assert seed == 1 or unused(seed) == seed + 1
+"""
 RUN = """
 import json, sys, time
 from dataclasses import asdict
@@ -56,32 +66,46 @@ from tests.mutants.rooms import Room
 trying.PATIENCE_SECONDS = 1.0
 root = Path(sys.argv[1])
 sys.path.insert(0, str(root))
-run = trying.Trying(Room("weights", (".",), ("test_weights.py",), root), 1, 100, time.monotonic() + 60)
+trying.SEED_TESTS = "seeds.py"
+room = Room("weights", (".",), ("test_weights.py",), root)
+run = trying.Trying(room, 1, 100, time.monotonic() + 60, seeds=int(sys.argv[2]))
 trying.try_room(run)
 print("RESULT", json.dumps([asdict(trial) for trial in run.trials]))
 """
 
 
-def run_in(root: Path, tests: str) -> subprocess.CompletedProcess[str]:
+def run_in(root: Path, tests: str, seeds: int = 0) -> subprocess.CompletedProcess[str]:
     (root / "weights.py").write_text(CODE)
     (root / "test_weights.py").write_text(tests)
-    return subprocess.run([sys.executable, "-c", RUN, str(root)], cwd=ROOT, capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-c", RUN, str(root), str(seeds)], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_mutants_are_killed_or_survive(tmp_path: Path) -> None:
-    ended = run_in(tmp_path, TESTS)
+def outcomes_of(ended: subprocess.CompletedProcess[str]) -> dict[tuple[int, str], tuple[str, str]]:
+    """Outcome and test that noticed, by line and change."""
     assert ended.returncode == 0, ended.stderr
     (line,) = [line for line in ended.stdout.splitlines() if line.startswith("RESULT")]
-    outcomes = {
+    return {
         (trial["line"], trial["change"]): (trial["outcome"], trial["by"])
         for trial in json.loads(line[len("RESULT ") :])
     }
+
+
+def test_mutants_are_killed_or_survive(tmp_path: Path) -> None:
+    outcomes = outcomes_of(run_in(tmp_path, TESTS))
     assert outcomes[5, "the condition is negated"] == (KILLED, "test_weights.py::test_larger")
     assert outcomes[5, "> becomes >="] == (SURVIVED, ""), "they are equivalent"
     assert outcomes[12, "the statement is dropped"] == (KILLED, "it takes too long")
     assert outcomes[12, "- becomes +"] == (KILLED, "it takes too long")
     assert outcomes[17, "+ becomes -"] == (UNSEEN, "")
     assert (tmp_path / "weights.py").read_text() == CODE, "the file stays as it is"
+
+
+def test_seeds_are_tried_after_the_tests(tmp_path: Path) -> None:
+    (tmp_path / "seeds.py").write_text(SEEDS)
+    outcomes = outcomes_of(run_in(tmp_path, TESTS, seeds=2))
+    assert outcomes[5, "the condition is negated"] == (KILLED, "test_weights.py::test_larger")
+    assert outcomes[5, "> becomes >="] == (SURVIVED, "")
+    assert outcomes[17, "+ becomes -"] == (SEED, "seeds.py::test_every_promise_is_kept[2]"), "no test runs the line"
 
 
 def test_tests_that_fail_by_themselves_end_the_run(tmp_path: Path) -> None:
@@ -95,12 +119,12 @@ def trial(line: int, outcome: str) -> Trial:
 
 
 def test_a_score_leaves_out_what_nobody_can_notice() -> None:
-    trials = [trial(1, KILLED), trial(2, KILLED), trial(3, KILLED), trial(4, SURVIVED), trial(5, EQUIVALENT)]
+    trials = [trial(1, KILLED), trial(2, KILLED), trial(3, KILLED), trial(4, SURVIVED), trial(5, EQUIVALENT), trial(6, SEED)]
     score = Score("room", 90, trials)
-    assert score.percent == 75.0
+    assert score.percent == 80.0
     assert list(table([score]))[-2:] == [
-        "| room | 90 | 5 | 1 | 3 | 1 | 0 | 75.0 % |",
-        "| all | 90 | 5 | 1 | 3 | 1 | 0 | 75.0 % |",
+        "| room | 90 | 6 | 1 | 3 | 1 | 1 | 0 | 80.0 % |",
+        "| all | 90 | 6 | 1 | 3 | 1 | 1 | 0 | 80.0 % |",
     ]
     assert list(survivors([Score("room", 2, [trial(9, UNSEEN), trial(4, SURVIVED)])])) == [
         "- `room/file.py:4` < becomes <=: `text 4`",

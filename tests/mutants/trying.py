@@ -28,6 +28,8 @@ from tests.mutants.mutations import Mutation, mutated, mutations_of
 from tests.mutants.rooms import Room
 
 PROFILE = "mutants"
+SEED_TESTS = "tests/mutants/seeds.py"
+MOST_SEEDS = 50
 SECONDS_FOR_ONE = 20.0
 """Tests that need longer together are not all tried; those that pass by quickest are."""
 PATIENCE_FACTOR, PATIENCE_SECONDS = 5.0, 20.0
@@ -37,6 +39,8 @@ ATTEMPTS = 3
 MEMORY_BYTES = 6 * 1024**3
 
 KILLED, SURVIVED, UNSEEN, EQUIVALENT = "killed", "survived", "no test runs the line", "equivalent"
+SEED = "a seed fails"
+"""A seed of the simulation notices the mutation, and no test does."""
 TIMEOUT = "it takes too long"
 """Killer of a mutant that did not end."""
 
@@ -66,12 +70,13 @@ class Passing:
     """By file and line."""
     failed: list[str] = field(default_factory=list)
 
-    def tests_for(self, mutation: Mutation) -> list[str]:
-        """Tests that run the mutated line, quickest first, up to SECONDS_FOR_ONE."""
+    def tests_for(self, mutation: Mutation, *, seeds: bool = False) -> list[str]:
+        """Tests that run the mutated line, quickest first, up to SECONDS_FOR_ONE; or all seeds that run it."""
         passing = self.tests.get(str(mutation.path), {}).get(mutation.line, [])
+        passing = [test for test in passing if test.startswith(SEED_TESTS) == seeds]
         chosen, seconds = [], 0.0
         for test in sorted(passing, key=lambda test: (self.seconds[test], test)):
-            seconds += self.seconds[test]
+            seconds += 0.0 if seeds else self.seconds[test]
             if chosen and seconds > SECONDS_FOR_ONE:
                 break
             chosen.append(test)
@@ -91,6 +96,8 @@ class Trying:
     only: str = ""
     """Files whose path contains this."""
     report: Callable[[Trial], None] = lambda trial: None
+    seeds: int = 0
+    """How many seeds of the simulation a survivor is tried against, at most."""
     trials: list[Trial] = field(default_factory=list)
     possible: int = 0
     """How many mutations the room has."""
@@ -162,11 +169,27 @@ class Trying:
         if reason is not None:
             trial.outcome, trial.by = EQUIVALENT, reason
             return trial
-        tests = passing.tests_for(mutation)
+        tests, seeds = passing.tests_for(mutation), passing.tests_for(mutation, seeds=True)
         trial.tests = len(tests)
         if not tests:
             trial.outcome = UNSEEN
-            return trial
+        for outcome, chosen in ((KILLED, tests), (SEED, seeds)):
+            by, seconds = self._noticed_by(mutation, chosen, passing, items, functions) if chosen else ("", 0.0)
+            trial.seconds = round(trial.seconds + seconds, 2)
+            if by:
+                trial.outcome, trial.by = outcome, by
+                break
+        return trial
+
+    def _noticed_by(
+        self,
+        mutation: Mutation,
+        tests: list[str],
+        passing: Passing,
+        items: dict[str, pytest.Item],
+        functions: dict[tuple[str, str, int], list[FunctionType]],
+    ) -> tuple[str, float]:
+        """The first of these tests that fails with the mutation, or TIMEOUT, or ""; and how long it took."""
 
         def work() -> str:
             install(mutation, functions)
@@ -182,10 +205,7 @@ class Trying:
                 break
             except StarvedError:
                 continue
-        trial.seconds = round(time.monotonic() - began, 2)
-        if not ended or result:
-            trial.outcome, trial.by = KILLED, result or TIMEOUT
-        return trial
+        return result if ended else TIMEOUT, time.monotonic() - began
 
 
 def run(
@@ -303,6 +323,7 @@ def try_room(trying: Trying) -> None:
     os.chdir(room.root)
     arguments = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "timeout=0", "--capture=no", "-m", "not slow"]
     arguments += ["--no-header", "--no-summary", "--disable-warnings", f"--rootdir={room.root}", *room.tests]
+    arguments += [f"{SEED_TESTS}::test_every_promise_is_kept[{seed}]" for seed in range(1, trying.seeds + 1)]
     status = pytest.main(arguments, plugins=[trying])
     if trying.error:
         raise RuntimeError(f"{room.name}: {trying.error}")

@@ -66,6 +66,10 @@ class MemoryLog:
             each for place, each in enumerate(self.held) if keeps(place) or read_header(each[1], 0).is_transactional
         ]
 
+    def delete_front(self) -> None:
+        """Begin the log with its first batch."""
+        self.log_start_offset = self.held[0][0] if self.held else self.log_end_offset
+
 
 @dataclass
 class StagedPartition:

@@ -621,6 +621,8 @@ class Life:
         if before is None and self.draw(st.booleans()):
             keep = self.draw(st.integers(1, 7))
             partition.log.compact(lambda place: bool(keep >> place % 3 & 1))
+            if self.draw(st.booleans()):
+                partition.log.delete_front()
             partition.log.write(bytearray(build_batch([Record(0, 1, self.unknown_key(), b"")])))
         if before is None and partition.log.log_end_offset and self.draw(st.integers(0, 5)) == 0:
             partition.log.damage = self.draw(st.sampled_from([CorruptBatch("torn"), RuntimeError("a mistake"), None]))
