@@ -200,6 +200,36 @@ async def test_markers_that_arrive_during_a_request_go_with_the_next(writer: Wri
     assert len(writer.shard.completed) == 4
 
 
+@pytest.mark.feature("TX-07", "OB-01")
+async def test_what_is_queued_and_what_waits_for_a_leader_is_counted(writer: Writer) -> None:
+    broker = writer.brokers[1]
+    broker.hangs = trio.Event()
+    writer.write(A, producer_id=1)
+    await writer.settle()
+    writer.write(A, C, producer_id=2)
+    writer.write(A, B, producer_id=3)
+    await writer.settle()
+    assert writer.writer.waiting == {1: 2, 2: 0}
+    writer.lead({A: -1, B: 2, C: -1})
+    writer.write(A, C, producer_id=4)
+    writer.write(C, producer_id=5)
+    assert writer.writer.waiting_for_leaders == 2
+    broker.hangs.set()
+    writer.lead({A: 1, B: 2, C: 2})
+    await writer.settle(LAST_RETRY_MS)
+    assert writer.writer.waiting == {1: 0, 2: 0} and writer.writer.waiting_for_leaders == 0
+    assert len(writer.shard.completed) == 5
+
+
+@pytest.mark.feature("TX-01", "TX-07")
+async def test_nothing_waits_for_a_leader_once_another_broker_coordinates(writer: Writer) -> None:
+    writer.lead({A: -1})
+    writer.write(A)
+    writer.shard.state = ShardState.GONE
+    await writer.settle(LAST_RETRY_MS)
+    assert writer.writer.waiting_for_leaders == 0 and len(writer.wheel) == 0
+
+
 @pytest.mark.feature("TX-07")
 async def test_a_request_has_room_for_a_limited_number_of_partitions(
     writer: Writer, monkeypatch: pytest.MonkeyPatch

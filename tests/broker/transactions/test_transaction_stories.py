@@ -9,18 +9,10 @@ import pytest
 from barnabas.broker.coordinator.outcome import ProducerStamp
 from barnabas.broker.transactions.transaction import EXHAUSTED_EPOCH, MAX_EPOCH, TransactionState
 from barnabas.protocol.errors import ErrorCode
-from tests.broker.transactions.transaction_shell import TIMEOUT_MS, A, B, C, Shell
+from tests.broker.transactions.transaction_shell import TIMEOUT_MS, A, B, C, Shell, with_epoch
 
 S = TransactionState
 LEVELS = pytest.mark.parametrize("level", [0, 1, 2])
-
-
-def with_epoch(shell: Shell, epoch: int) -> ProducerStamp:
-    """A producer that has reached this epoch."""
-    producer = shell.init().producer
-    aged = replace(shell.transaction(), producer_epoch=epoch)
-    shell._append(aged.record(shell.level))
-    return producer._replace(producer_epoch=epoch)
 
 
 # -- the course of a transaction

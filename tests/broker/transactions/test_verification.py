@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -206,6 +207,22 @@ async def test_a_question_waits_for_the_end_of_the_previous_one(rig: Rig, verifi
     Line.requests.clear()
     assert await verifier.verify("a", 7, 0, [("t", 0)], add=False) == {("t", 0): E.CONCURRENT_TRANSACTIONS}
     assert len(Line.requests) == 1, "who added the partition itself asks again itself"
+
+
+@pytest.mark.feature("TX-05", "OB-01")
+@with_line
+async def test_verifications_are_counted_with_their_time(rig: Rig, verifier: TransactionVerifier) -> None:
+    """A question counts once, an error once for each partition."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(verifier.verify, "a", 7, 0, [("t", 0), ("t", 1)], add=False))
+        await trio.sleep(0.25)
+        Line.gate.set()
+    assert (verifier.counted.spread.count, verifier.counted.failures) == (1, 0)
+    assert verifier.counted.spread.total == pytest.approx(0.25, abs=0.01)
+    Line.error = E.UNSUPPORTED_VERSION
+    await verifier.verify("a", 7, 0, [("t", 0), ("t", 1), ("u", 0)], add=False)
+    assert (verifier.counted.spread.count, verifier.counted.failures) == (2, 3)
+    assert verifier.counted.spread.total == pytest.approx(0.25, abs=0.01)
 
 
 @pytest.mark.feature("TX-05")

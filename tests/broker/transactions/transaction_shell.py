@@ -13,7 +13,7 @@ has given that epoch (a client may use either version at any time, in Kafka too)
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -372,6 +372,14 @@ class Shell:
     @property
     def state(self) -> TransactionState:
         return self.transaction().state
+
+
+def with_epoch(shell: Shell, epoch: int) -> ProducerStamp:
+    """A producer that has reached this epoch."""
+    producer = shell.init().producer
+    aged = replace(shell.transaction(), producer_epoch=epoch)
+    shell._append(aged.record(shell.level))
+    return producer._replace(producer_epoch=epoch)
 
 
 def _end_of(decided: Transaction) -> EndedTransaction:
