@@ -506,7 +506,7 @@ class MetadataReplica:
         )
         if not all(isinstance(record, NoOpRecord) for record in records):
             self.awaited_end_offset = header.next_offset
-        self.step(lambda: core.appended_as_leader(header.next_offset, self.now_ms()))
+        self.step(lambda: core.appended_as_leader(header.next_offset))
         return header.last_offset
 
     def _append_or_resign(self, batch: bytes, epoch: int, timestamp_ms: int) -> BatchHeader:

@@ -400,10 +400,9 @@ class Raft:
 
     # ---- the log and its snapshots
 
-    def appended_as_leader(self, next_offset: int, now_ms: int) -> None:
+    def appended_as_leader(self, next_offset: int) -> None:
         """The leader wrote records of its epoch up to `next_offset`; they are not yet synced."""
         assert self.is_leader, "only a leader appends"
-        self._elections.now_ms = now_ms
         self._log.append(self.epoch, next_offset)
         self._wake_fetches = True
 

@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--sample", type=int, default=100, help="mutations of each room, at most (default: 100)")
     parser.add_argument("--seed", type=int, default=1, help="draws the sample (default: 1)")
     parser.add_argument("--only", default="", help="mutate only files whose path contains this")
-    parser.add_argument("--seeds", type=int, default=0, help=f"try survivors against 1 to {MOST_SEEDS} seeds (default: 0)")
+    parser.add_argument("--seeds", type=int, default=0, help="try survivors against so many seeds of the simulation")
     parser.add_argument("--at-least", type=float, default=0.0, metavar="PERCENT", help="fail below this score")
     parser.add_argument("--write", action="store_true", help=f"put the result into {PAGE.relative_to(ROOT)}")
     arguments = parser.parse_args(argv)

@@ -77,7 +77,8 @@ print("RESULT", json.dumps([asdict(trial) for trial in run.trials]))
 def run_in(root: Path, tests: str, seeds: int = 0) -> subprocess.CompletedProcess[str]:
     (root / "weights.py").write_text(CODE)
     (root / "test_weights.py").write_text(tests)
-    return subprocess.run([sys.executable, "-c", RUN, str(root), str(seeds)], cwd=ROOT, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", RUN, str(root), str(seeds)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def outcomes_of(ended: subprocess.CompletedProcess[str]) -> dict[tuple[int, str], tuple[str, str]]:
@@ -119,7 +120,8 @@ def trial(line: int, outcome: str) -> Trial:
 
 
 def test_a_score_leaves_out_what_nobody_can_notice() -> None:
-    trials = [trial(1, KILLED), trial(2, KILLED), trial(3, KILLED), trial(4, SURVIVED), trial(5, EQUIVALENT), trial(6, SEED)]
+    outcomes = [KILLED, KILLED, KILLED, SURVIVED, EQUIVALENT, SEED]
+    trials = [trial(line, outcome) for line, outcome in enumerate(outcomes, start=1)]
     score = Score("room", 90, trials)
     assert score.percent == 80.0
     assert list(table([score]))[-2:] == [

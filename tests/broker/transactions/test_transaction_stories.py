@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from barnabas.broker.coordinator.outcome import ProducerStamp

@@ -416,7 +416,9 @@ class Node:
     # ---- snapshots
 
     def make_snapshot(self) -> None:
-        """Snapshot everything committed and drop the log before it."""
+        """Snapshot everything committed and drop the log before it, and older snapshots, which may be on their way to
+        another replica.
+        """
         raft, log = self.running, self.disk.log
         if self.blocked is not None or raft.high_watermark <= log.start.offset:
             return
@@ -425,7 +427,7 @@ class Node:
         records = raft.voter_history.at(offset - 1)
         assert self.quorum.snapshot_records.setdefault(snapshot, records) == records, "snapshots differ"
         digest = log.digest_before(offset)
-        self.disk.snapshots[snapshot] = digest
+        self.disk.snapshots = {snapshot: digest}
         cut = Log(snapshot, digest, log.entries[offset - log.start.offset :])
         self.disk.log = cut
         durable = self.disk.durable
@@ -752,7 +754,7 @@ class Quorum:
         def write() -> None:
             if node.running.is_leader and node.running.epoch == epoch:
                 node.append(epoch, value)
-                node.running.appended_as_leader(node.disk.log.end, self.now_ms)
+                node.running.appended_as_leader(node.disk.log.end)
 
         node.step(write)
         return node.disk.log.end - 1

@@ -166,7 +166,7 @@ def test_normal_operation_is_not_noted() -> None:
     raft = leader()
     raft.take_ready()
     for number in range(100):
-        raft.appended_as_leader(raft.log.end_offset + 1, NOW + number)
+        raft.appended_as_leader(raft.log.end_offset + 1)
         raft.log_synced(raft.log.end_offset, 0, NOW + number)
         for voter in (2, 3):
             answer = raft.handle_fetch(fetch(voter, 5, raft.log.end_offset, 5), NOW + number)

@@ -296,7 +296,7 @@ def test_records_of_older_epochs_commit_only_with_one_of_the_own_epoch() -> None
 def test_a_leader_counts_itself_only_as_far_as_it_is_synced() -> None:
     raft = leader()
     raft.handle_fetch(fetch(2, 5, 1, 5), NOW + 200)
-    raft.appended_as_leader(3, NOW + 200)
+    raft.appended_as_leader(3)
     raft.handle_fetch(fetch(2, 5, 3, 5), NOW + 201)
     assert raft.high_watermark == 1
     raft.log_synced(3, 0, NOW + 202)
@@ -394,7 +394,7 @@ def test_a_leader_that_expects_another_directory_gets_an_error_and_is_followed()
 @pytest.mark.feature("KR-09")
 def test_a_resigning_leader_names_the_most_complete_voter_first_and_it_stands_first() -> None:
     raft = leader()
-    raft.appended_as_leader(9, NOW + 200)
+    raft.appended_as_leader(9)
     raft.handle_fetch(fetch(2, 5, 1, 5), NOW + 200)
     raft.handle_fetch(fetch(3, 5, 9, 5), NOW + 200)
     raft.resign(NOW + 201)

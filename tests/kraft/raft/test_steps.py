@@ -1,0 +1,79 @@
+"""Time in the steps of the quorum: each one notices a deadline that has passed, whichever it is."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+import pytest
+
+from barnabas.kraft.raft.messages import (
+    AddVoter,
+    BeginQuorumEpoch,
+    EndQuorumEpoch,
+    FetchSnapshot,
+    QuorumEpochAnswer,
+    RemoveVoter,
+    UpdateVoter,
+)
+from barnabas.kraft.raft.raft import Raft
+from barnabas.kraft.raft.roles import Prospective, Resigned
+from barnabas.kraft.raft.voters import Voter
+from barnabas.protocol.errors import ErrorCode
+from tests.kraft.raft.test_rules import NOW, at, fetch, follower, key, leader, vote
+
+LATE = NOW + 60_000
+OLD = 1
+"""An epoch that nobody answers any more."""
+
+STEPS: dict[str, Callable[[Raft], object]] = {
+    "tick": lambda raft: raft.tick(LATE),
+    "handle_vote": lambda raft: raft.handle_vote(vote(3, OLD, at(0, 0)), LATE),
+    "handle_begin_quorum_epoch": lambda raft: raft.handle_begin_quorum_epoch(
+        BeginQuorumEpoch(voter=key(1), leader_id=3, epoch=OLD), LATE
+    ),
+    "handle_end_quorum_epoch": lambda raft: raft.handle_end_quorum_epoch(
+        EndQuorumEpoch(leader_id=3, epoch=OLD, preferred_candidates=()), LATE
+    ),
+    "handle_fetch": lambda raft: raft.handle_fetch(fetch(3, OLD, 0, 0), LATE),
+    "handle_fetch_snapshot": lambda raft: raft.handle_fetch_snapshot(
+        FetchSnapshot(replica=key(3), epoch=OLD, snapshot=at(1, 1), position=0), None, LATE
+    ),
+    "handle_add_voter": lambda raft: raft.handle_add_voter(
+        AddVoter(voter=Voter(key(4)), ack_when_committed=False), 1, LATE
+    ),
+    "voter_probed": lambda raft: raft.voter_probed(1, ErrorCode.NONE, None, LATE),
+    "handle_remove_voter": lambda raft: raft.handle_remove_voter(RemoveVoter(voter=key(-1)), 1, LATE),
+    "handle_update_voter": lambda raft: raft.handle_update_voter(UpdateVoter(epoch=OLD, voter=Voter(key(3))), LATE),
+    "upgrade_kraft_version": lambda raft: raft.upgrade_kraft_version(9, LATE, validate_only=True),
+    "handle_answer": lambda raft: raft.handle_answer(3, 999, QuorumEpochAnswer(epoch=OLD), LATE),
+    "request_failed": lambda raft: raft.request_failed(3, 999, LATE),
+    "leader_process_gone": lambda raft: raft.leader_process_gone(3, OLD, LATE),
+    "log_synced": lambda raft: raft.log_synced(0, -1, LATE),
+    "resign": lambda raft: raft.resign(LATE),
+}
+FOLLOWERS_DO_NOT = {"upgrade_kraft_version"}
+
+
+def test_the_table_has_every_step_that_takes_the_time() -> None:
+    methods = inspect.getmembers(Raft, inspect.isfunction)
+    timed = {name for name, each in methods if "now_ms" in inspect.signature(each).parameters}
+    assert timed - {"__init__", "snapshot_installed"} == set(STEPS)
+
+
+@pytest.mark.feature("KR-05")
+@pytest.mark.parametrize("name", sorted(STEPS.keys() - FOLLOWERS_DO_NOT))
+def test_a_follower_of_a_silent_leader_stands_at_the_next_step(name: str) -> None:
+    raft = follower(epoch=5, leader_id=2)
+    STEPS[name](raft)
+    assert isinstance(raft.role, Prospective)
+    assert raft.role.election_deadline_ms > LATE
+
+
+@pytest.mark.feature("KR-05")
+@pytest.mark.parametrize("name", STEPS)
+def test_a_leader_without_a_majority_resigns_at_the_next_step(name: str) -> None:
+    raft = leader()
+    STEPS[name](raft)
+    assert isinstance(raft.role, Resigned)
+    assert raft.role.election_deadline_ms > LATE
