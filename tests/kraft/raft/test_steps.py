@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from barnabas.kraft.raft.config import RaftConfig
 from barnabas.kraft.raft.messages import (
     AddVoter,
     BeginQuorumEpoch,
@@ -17,10 +18,11 @@ from barnabas.kraft.raft.messages import (
     UpdateVoter,
 )
 from barnabas.kraft.raft.raft import Raft
+from barnabas.kraft.raft.ready import Send
 from barnabas.kraft.raft.roles import Prospective, Resigned
 from barnabas.kraft.raft.voters import Voter
 from barnabas.protocol.errors import ErrorCode
-from tests.kraft.raft.test_rules import NOW, at, fetch, follower, key, leader, vote
+from tests.kraft.raft.test_rules import NOW, at, fetch, follower, key, leader, sent, vote
 
 LATE = NOW + 60_000
 OLD = 1
@@ -77,3 +79,35 @@ def test_a_leader_without_a_majority_resigns_at_the_next_step(name: str) -> None
     STEPS[name](raft)
     assert isinstance(raft.role, Resigned)
     assert raft.role.election_deadline_ms > LATE
+
+
+def announced(raft: Raft) -> list[Send]:
+    return sent(raft.take_ready(), BeginQuorumEpoch)
+
+
+@pytest.mark.feature("KR-04")
+def test_a_leader_makes_itself_known_once_a_period_to_voters_that_do_not_fetch() -> None:
+    raft = leader()
+    period_ms = RaftConfig(local=key(1)).announce_period_ms
+    first = announced(raft)
+    assert [it.peer_id for it in first] == [2, 3]
+    for send in first:
+        raft.handle_answer(send.peer_id, send.request_id, QuorumEpochAnswer(leader_id=1, epoch=5), NOW + 110)
+    raft.tick(NOW + 99 + period_ms)
+    assert announced(raft) == []
+    raft.handle_fetch(fetch(2, 5, 1, 5), NOW + 99 + period_ms)
+    raft.tick(NOW + 100 + period_ms)
+    assert [it.peer_id for it in announced(raft)] == [3]
+
+
+@pytest.mark.feature("KR-04")
+def test_a_voter_that_is_left_alone_for_a_moment_learns_of_the_leader_after_it() -> None:
+    raft = leader()
+    period_ms = RaftConfig(local=key(1)).announce_period_ms
+    failed = announced(raft)[1]
+    raft.request_failed(3, failed.request_id, NOW + 90 + period_ms)
+    raft.tick(NOW + 100 + period_ms)
+    assert announced(raft) == []
+    assert raft.next_deadline_ms() == NOW + 110 + period_ms
+    raft.tick(NOW + 110 + period_ms)
+    assert [it.peer_id for it in announced(raft)] == [3]
