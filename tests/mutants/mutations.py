@@ -2,7 +2,8 @@
 
 A mutation changes one place inside a function: functions that are loaded already get other code, so what is evaluated
 at import (constants of a module, fields of a class, default arguments) is not mutated. What only informs people is not
-mutated either: logging, `assert`, `__repr__`, `__str__`.
+mutated either: logging and a condition that decides nothing else, the text of an error, `assert`, `__repr__`,
+`__str__`.
 """
 
 from __future__ import annotations
@@ -133,6 +134,10 @@ def _sites_in(node: ast.AST, parent: ast.AST, field: str) -> Iterator[_Site]:
     """Those of a node and of everything inside it. They may be applied at most one for each tree."""
     if isinstance(node, ast.Assert) or _only_informs(node):
         return
+    if isinstance(node, ast.Raise):
+        yield from _statement(node, parent, field)
+        yield from _sites_of_error(node)
+        return
     yield from _sites_at(node, parent, field)
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list"):
@@ -142,8 +147,17 @@ def _sites_in(node: ast.AST, parent: ast.AST, field: str) -> Iterator[_Site]:
                 yield from _sites_in(child, node, name)
 
 
+def _sites_of_error(node: ast.Raise) -> Iterator[_Site]:
+    """Those that choose between errors."""
+    for child in ast.walk(node):
+        if isinstance(child, ast.IfExp):
+            yield from (site for site in _sites_at(child, node, "") if site.node is child.test)
+
+
 def _only_informs(node: ast.AST) -> bool:
-    """A docstring, or a call of a logger."""
+    """A docstring, a call of a logger, or an `if` around nothing else."""
+    if isinstance(node, ast.If):
+        return not node.orelse and all(map(_only_informs, node.body))
     if not isinstance(node, ast.Expr):
         return False
     if isinstance(node.value, ast.Constant):

@@ -88,6 +88,28 @@ def test_a_return_behind_which_nothing_comes_stays(tmp_path: Path) -> None:
     assert {each.change for each in mutations_of(path)} == {"the condition is negated"}
 
 
+def test_what_only_informs_is_not_mutated(tmp_path: Path) -> None:
+    path = tmp_path / "informs.py"
+    path.write_text(
+        "def check(code, limit):\n"
+        "    if code > limit:\n"
+        "        log.info('above %d', limit)\n"
+        "    elif not code:\n"
+        "        self._log.info('none')\n"
+        "    if limit:\n"
+        "        raise ValueError(f'below {limit - 1}') from None\n"
+        "    raise (KeyError if code else OSError)(1)\n"
+    )
+    assert [(each.line, each.change) for each in mutations_of(path)] == [
+        (2, "the condition is negated"),
+        (2, "> becomes >="),
+        (6, "the condition is negated"),
+        (7, "the statement is dropped"),
+        (8, "the statement is dropped"),
+        (8, "the condition is negated"),
+    ]
+
+
 def test_a_file_that_was_edited_meanwhile_is_refused(file: Path) -> None:
     last = mutations_of(file)[-1]
     file.write_text("def nothing():\n    return None\n")
