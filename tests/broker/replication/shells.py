@@ -370,6 +370,8 @@ class ShellCluster:
         self.asked: list[AlterPartitionRequest] = []
         self.errors: list[int] = []
         """Top-level errors with which the next AlterPartitions are answered."""
+        self.refusals: list[ErrorCode] = []
+        """Errors of a partition, likewise."""
         self.brokers = {node: ShellBroker(node, self, Logs(directory / str(node))) for node in (1, 2, 3)}
         self.learn()
 
@@ -410,7 +412,9 @@ class ShellCluster:
                 old = self.partitions[asked.partition_index]
                 answer = ResponsePartitionData(partition_index=asked.partition_index)
                 answers.partitions.append(answer)
-                if asked.leader_epoch != old.leader_epoch:
+                if self.refusals:
+                    answer.error_code = self.refusals.pop(0)
+                elif asked.leader_epoch != old.leader_epoch:
                     answer.error_code = ErrorCode.FENCED_LEADER_EPOCH
                 elif asked.partition_epoch != old.partition_epoch:
                     answer.error_code = ErrorCode.INVALID_UPDATE_VERSION

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from barnabas.kraft.controller.controller import QuorumController
+from barnabas.kraft.controller.partition_notes import is_alarming
 from barnabas.kraft.controller.state import Asked, ControllerDefaults, ControllerResult, Steps
 from barnabas.kraft.metadata.bootstrap import bootstrap_records
 from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
@@ -59,7 +60,7 @@ class Cluster:
     set."""
 
     def __init__(self, seed: int = 0, levels: dict[str, int] | None = None, **settings: Any) -> None:
-        defaults = ControllerDefaults(node_id=100, cluster_id=CLUSTER_ID, quorum_ids=(100,), **settings)
+        defaults = ControllerDefaults(node_id=100, cluster_id=CLUSTER_ID, **{"quorum_ids": (100,)} | settings)
         self.chance = random.Random(seed)
         self.controller = QuorumController(defaults, self.chance, bootstrap_records(levels))
         self.now_ms = 1_000_000
@@ -70,6 +71,8 @@ class Cluster:
         self.epochs: dict[int, int] = {}
         self.incarnations: dict[int, bytes] = {}
         self.decisions = Decisions("controller-100", lambda: self.now_ms)
+        self.alarms: list[str] = []
+        """Subjects of alarming decisions."""
         self.activate(1)
 
     @property
@@ -85,6 +88,7 @@ class Cluster:
         records, notes = result.records, result.notes
         facts = {"metadata_offset": len(self.log) + len(records) - 1} if records else {}
         self.decisions.take(notes, **facts)
+        self.alarms += [note.subject for note in notes if is_alarming(note)]
         if records:
             self.check_versions(records)
             preview = finish(self.controller.preview(records, len(self.log) + len(records) - 1, self.now_ms))

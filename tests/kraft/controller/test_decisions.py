@@ -266,7 +266,47 @@ def test_a_standby_controller_notes_the_decisions_that_it_reads(cluster: Any) ->
         "leader of flights-0 moved 2 -> 3 in epoch 1: broker 2 is fenced, its process was seen to be gone; "
         "controller 102 read it in the metadata log"
     )
-    assert elected.facts["hearsay"] == fenced.facts["hearsay"] == 1
+    assert elected.facts["hearsay"] == 1 and elected.also == ("broker 2",)
+    assert dict(fenced.facts) == {"broker_epoch": cluster.epochs[2], "fenced": 1, "hearsay": 1}
+
+
+def test_a_standby_controller_notes_who_is_back(cluster: Any) -> None:
+    cluster.die(2)
+    cluster.restart(2, clean=True)
+    standby = Decisions("controller-102", lambda: 0)
+    cluster.hold = True
+    cluster.heartbeat(2)
+    cluster.hold = False
+    start, records = cluster.committed, cluster.log[cluster.committed :]
+    for delta in cluster.controller.handle_commit(start, 1, cluster.now_ms, records):
+        finish(note_replayed(standby, 102, delta))
+    (unfenced,) = standby.since(0)
+    assert unfenced.sentence == "broker 2 is unfenced: controller 102 read it in the metadata log"
+    assert dict(unfenced.facts) == {"broker_epoch": cluster.epochs[2], "fenced": 0, "hearsay": 1}
+
+
+def test_what_takes_a_partition_offline_or_may_lose_records_is_alarming(make_cluster: Any) -> None:
+    cluster = make_cluster(levels={"eligible.leader.replicas.version": 0})
+    cluster.start(1, 2, 3)
+    cluster.create_topic("clean", [1, 2])
+    cluster.create_topic("behind", [1, 2])
+    cluster.create_topic("many", *[[1, 3]] * (MAX_CHANGES_NOTED + 1))
+    cluster.propose_isr("behind", [1])
+    assert cluster.alarms == []
+    cluster.die(1)
+    assert "clean-0" not in cluster.alarms and "broker 1" not in cluster.alarms
+    assert cluster.alarms == ["behind-0"], "it has no leader"
+    assert elect(cluster, "behind", 1) == ErrorCode.NONE
+    assert cluster.alarms == ["behind-0", "behind-0"], "its leader was not in sync"
+
+
+def test_a_leader_that_was_an_eligible_replica_is_no_alarm(cluster: Any) -> None:
+    cluster.create_topic("flights", [1, 2])
+    cluster.propose_isr("flights", [1])
+    assert cluster.partition("flights").elr == (2,)
+    cluster.die(1)
+    assert cluster.partition("flights").leader == 2
+    assert cluster.alarms == []
 
 
 def alter_min_insync_replicas(cluster: Any, resource: tuple[int, str], value: str) -> int:

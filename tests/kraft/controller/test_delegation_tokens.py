@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from barnabas.kraft.controller.state import ControllerResult
-from barnabas.kraft.metadata.delegation_tokens import token_of
+from barnabas.kraft.controller.token_index import COMPUTED_IN_A_STEP, TokenIndex
+from barnabas.kraft.metadata.delegation_tokens import token_hmac, token_of
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
 from barnabas.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
@@ -226,3 +227,24 @@ def test_a_new_leader_knows_the_tokens_that_were_committed_and_no_others(cluster
     cluster.fail_over(2)
     assert renew(cluster, lost.hmac).error_code == ErrorCode.DELEGATION_TOKEN_NOT_FOUND
     assert renew(cluster, kept.hmac).error_code == 0
+
+
+def test_an_image_whose_tokens_are_known_is_not_read_again() -> None:
+    """Every request about a token looks it up; a cluster may have many."""
+
+    class Tokens(dict[str, object]):
+        reads = 0
+
+        def __iter__(self) -> Any:
+            self.reads += 1
+            return super().__iter__()
+
+    index, tokens = TokenIndex(), Tokens({str(number): None for number in range(COMPUTED_IN_A_STEP + 1)})
+    assert list(index.follow(tokens, "key")) == [None], "in steps"
+    seven = token_hmac("key", "7")
+    assert index.token_id(seven) == "7" and index.token_id(token_hmac("other", "7")) is None
+    reads = tokens.reads
+    assert list(index.follow(tokens, "key")) == []
+    assert tokens.reads == reads
+    assert list(index.follow({"8": None}, "key")) == []
+    assert index.token_id(seven) is None and index.token_id(token_hmac("key", "8")) == "8"

@@ -137,6 +137,19 @@ def test_the_names_of_nodes_that_do_not_support_a_level(make_cluster: Any) -> No
 
 
 @pytest.mark.feature("OP-04")
+@pytest.mark.parametrize(("level", "refused"), [(14, False), (15, True), (25, True)])
+def test_a_controller_that_has_not_registered_may_not_support_a_level(
+    make_cluster: Any, level: int, refused: bool
+) -> None:
+    """Controllers register since level 15; before, nobody can know."""
+    cluster = make_cluster(levels={"metadata.version": level}, quorum_ids=(100, 101))
+    cluster.start(1)
+    response = update(cluster, {"group.version": 1})
+    reason = "controller 101 has not registered, and may not support this feature"
+    assert (response.error_message or "").endswith(reason) == refused
+
+
+@pytest.mark.feature("OP-04")
 def test_a_downgrade_that_loses_nothing_is_safe(cluster: Any) -> None:
     assert update(cluster, {"metadata.version": 23}, SAFE, validate_only=True).error_code == 0
     assert cluster.image.features.metadata_version == 30, "only validated"

@@ -77,3 +77,35 @@ def join(cluster: Any, index: int, isr: tuple[int, ...] = (1, 2)) -> None:
         leader_epoch=partition.leader_epoch,
         partition_epoch=partition.partition_epoch,
     )
+
+
+@pytest.mark.feature("MB-13")
+@pytest.mark.parametrize("balances", [False, True])
+@pytest.mark.parametrize("idle_ms", [0, 1, 500])
+def test_the_next_run_is_at_the_first_time_of_the_timetable(balances: bool, idle_ms: int) -> None:
+    cluster = Cluster(
+        leader_imbalance_check_interval_ms=BALANCE_MS,
+        unclean_leader_election_interval_ms=UNCLEAN_MS,
+        delegation_token_expiry_check_interval_ms=11_000,
+        metadata_max_idle_interval_ms=idle_ms,
+        auto_leader_rebalance_enable=balances,
+        broker_session_timeout_ms=1 << 30,
+    )
+    began_ms = cluster.now_ms
+    due = {"balance": began_ms + BALANCE_MS, "unclean": began_ms + UNCLEAN_MS, "tokens": began_ms + 11_000}
+    every = {"balance": BALANCE_MS, "unclean": UNCLEAN_MS, "tokens": 11_000, "idle": idle_ms}
+    if not balances:
+        del due["balance"]
+    if idle_ms:
+        due["idle"] = began_ms + idle_ms
+    for _ in range(40):
+        next_ms = cluster.controller.next_periodic_ms(cluster.now_ms)
+        assert next_ms == min(due.values())
+        cluster.now_ms = next_ms
+        records = len(cluster.log)
+        cluster.work()
+        idled = due.get("idle") == next_ms
+        assert [type(it).__name__ for it in cluster.log[records:]] == ["NoOpRecord"] * idled
+        for name, at_ms in due.items():
+            if at_ms == next_ms:
+                due[name] = next_ms + every[name]

@@ -195,6 +195,21 @@ def test_no_step_is_long_when_a_standby_controller_notes_what_it_reads(large: Cl
     assert len(length.calls) > 20 and max(length.calls) <= MOST_CALLS
 
 
+@pytest.mark.parametrize(("named", "is_long"), [(1, False), (20 * MANY, True)])
+def test_the_refusal_of_a_large_request_is_long(large: Cluster, named: int, is_long: bool) -> None:
+    """It repeats what the request names, so it is encoded in steps, too."""
+    wanted = [CreatePartitionsTopic(name=f"t{index % MANY}", count=5, assignments=None) for index in range(named)]
+    request = CreatePartitionsRequest(topics=wanted)
+    idle = QuorumController(large.controller.defaults, large.chance, [])
+    assert not finish(idle.decide(request, 3, 0, 0)).is_long, "it is not active, and looks at nothing"
+    too_long = CreateTopicsRequest(topics=topics(MANY + named)[MANY:], validate_only=False)
+    too_long.topics[0].num_partitions = 1_000_000
+    refused, calls = decide(large, too_long)
+    assert refused.response.topics[0].error_code != ErrorCode.NONE and not refused.records
+    assert refused.is_long == is_long
+    assert max(calls) <= MOST_CALLS
+
+
 def test_a_request_for_too_much_is_refused_before_it_is_worked_on(large: Cluster) -> None:
     wanted = [CreatePartitionsTopic(name=f"t{index}", count=1_000_000, assignments=None) for index in range(MANY)]
     result, calls = decide(large, CreatePartitionsRequest(topics=wanted))
