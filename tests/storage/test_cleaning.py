@@ -93,6 +93,32 @@ def test_after_max_compaction_lag_any_dirt_is_enough() -> None:
 
 
 @pytest.mark.feature("CR-05")
+@pytest.mark.parametrize(
+    ("oldest_ms", "lag_ms", "overdue_ms"),
+    [
+        (NOW_MS - 2000, 1999, 1),
+        (NOW_MS - 2000, 2000, 0),
+        (NOW_MS - 2000, 2001, 0),
+        (NOW_MS + 5000, 2000, 0),
+        (1, 2000, NOW_MS - 2001),
+        (0, 2000, 0),
+        (-1, 2000, 0),
+        (1, NOW_MS, 0),
+        (1, NOW_MS + 1, 0),
+        (1, NOW_MS - 1, 0),
+        (1, NOW_MS - 2, 1),
+    ],
+)
+def test_a_cleaning_is_overdue_by_the_age_of_the_oldest_dirty_record(
+    oldest_ms: int, lag_ms: int, overdue_ms: int
+) -> None:
+    """A segment without a timestamp is never overdue."""
+    config = replace(COMPACT, max_compaction_lag_ms=lag_ms)
+    segments = [Seg(0, oldest_ms=5), Seg(10, oldest_ms=oldest_ms), Seg(20, oldest_ms=NOW_MS), Seg(30, oldest_ms=5)]
+    assert measure(segments, 10, 30, config, NOW_MS).overdue_ms == overdue_ms
+
+
+@pytest.mark.feature("CR-05")
 def test_a_segment_that_must_be_compacted_soon_is_closed_soon() -> None:
     assert replace(COMPACT, max_compaction_lag_ms=7).longest_segment_ms == 7
     assert TopicConfig(max_compaction_lag_ms=7).longest_segment_ms == TopicConfig().segment_ms

@@ -451,6 +451,25 @@ def test_a_changed_log_aborts_its_cleaning(what: str, after: int) -> None:
         assert all(offset < 11 for offset, _, _ in values(again))
 
 
+@pytest.mark.feature("CR-07", "CR-09")
+def test_a_copy_is_swapped_in_before_the_directory_gets_another_name() -> None:
+    """The files of an unfinished swap have names that only a start would put right."""
+    rig = Rig()
+    log = filled(rig)
+    slices = begun(log).slices()
+    piece = next(slices)
+    while log._files.swaps.unfinished is None:
+        piece()
+        piece = next(slices)
+    before = values(log)
+    log.rename_directory("/logs/orders-0.0123-future")
+    assert log._files.swaps.unfinished is None
+    assert not [name for name in rig.names(log.directory) if name.endswith((".cleaned", ".swap"))]
+    assert values(log) == before
+    log.close_files()
+    assert values(log) == before
+
+
 @pytest.mark.feature("CR-09")
 def test_a_truncation_of_the_active_segment_aborts_nothing() -> None:
     log = filled(Rig())

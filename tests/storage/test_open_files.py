@@ -16,6 +16,7 @@ from barnabas.settings.topic import TopicConfig
 from barnabas.storage.directories import LogDirectories
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_dir_work import NewLog
+from barnabas.storage.open_files import UNBOUNDED, limit_for_logs
 from tests.storage.rig import NOW_MS, PRODUCERS, Rig, all_offsets, append, batch
 
 TOPIC_ID = b"orders-id-bytes!"
@@ -120,6 +121,14 @@ def test_a_process_without_descriptors_closes_files_of_logs_for_others() -> None
     assert directories.online == directories.directories
     assert all(log.failure is None for log in logs)
     assert [all_offsets(log) for log in logs] == [list(range(12))] * 20
+
+
+@pytest.mark.feature("OP-08")
+@pytest.mark.parametrize(
+    ("descriptors", "limit"), [(None, UNBOUNDED), ((9, 1000), 500), ((9, 3), 1), ((0, 1), 1), ((0, 0), 1)]
+)
+def test_half_of_the_descriptors_are_for_files_of_logs(descriptors: tuple[int, int] | None, limit: int) -> None:
+    assert limit_for_logs(descriptors) == limit
 
 
 @pytest.mark.feature("OP-08")

@@ -114,7 +114,8 @@ class Pair:
     # -- appends
 
     def a_batch(self, offset: int, epoch: int) -> Batch:
-        times = tuple(NOW_MS + it for it in self.draw(st.lists(st.integers(0, 400), min_size=1, max_size=3)))
+        offsets = st.integers(0, 400) | st.sampled_from([0, 200, 400])  # often equal
+        times = tuple(NOW_MS + it for it in self.draw(st.lists(offsets, min_size=1, max_size=3)))
         value = self.draw(st.sampled_from([b"value", b"value", bytes(150)]))
         records = [Record(offset + place, at, b"key", value) for place, at in enumerate(times)]
         data = build_batch(records, base_offset=offset, leader_epoch=epoch)
