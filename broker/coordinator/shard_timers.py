@@ -13,7 +13,7 @@ class ShardTimers:
     """Implements `broker.coordinator.outcome.Timers`."""
 
     shard: Any
-    """The `Shard`, set after construction, because its machine needs the timers. It ignores them once it is given up."""
+    """The `Shard`, set after construction, because its machine needs the timers. One that is given up ignores them."""
 
     def __init__(self, wheel: TimingWheel) -> None:
         self.wheel = wheel

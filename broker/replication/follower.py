@@ -176,7 +176,6 @@ class Follower:
     def stop(self) -> None:
         """Stop following: there is no leader, or this replica leads."""
         self.state = _STOPPED
-        self._asked = None
 
     def next(self, now_ms: int) -> FetchWanted | BoundsWanted | EpochWanted | None:
         """The next request to the leader. An equal value means that the request did not change."""
@@ -185,13 +184,10 @@ class Follower:
             state = self.state = _FETCHING
         if state is _FETCHING:
             log = self._log
-            wanted = FetchWanted(
+            self._asked = FetchWanted(
                 self.leader_epoch, log.log_end_offset, log.latest_epoch, log.log_start_offset
             )
-            if wanted == self._asked:
-                return self._asked
-            self._asked = wanted
-            return wanted
+            return self._asked
         if isinstance(state, AskingEpochs):
             return EpochWanted(self.leader_epoch, state.oldest - 1)
         return BoundsWanted(self.leader_epoch) if state is _ASKING_BOUNDS else None
@@ -244,7 +240,6 @@ class Follower:
             self.leaders_epochs = ((0, self._log.log_end_offset),)
             self._resume()
         else:
-            self._asked = None
             self.state = AskingEpochs(self.leader_epoch)
 
     def epoch_answered(self, asked: EpochWanted, answer: tuple[int, int] | None, now_ms: int) -> None:
@@ -285,7 +280,6 @@ class Follower:
         """Retry later, after an error of the leader or a corrupt batch."""
         backoff_ms = doubled_ms(FIRST_BACKOFF_MS, self._max_backoff_ms, self._attempts)
         self._attempts += 1
-        self._asked = None
         self.state = BackingOff(now_ms + backoff_ms)
 
     @property

@@ -370,6 +370,8 @@ class ShellCluster:
         self.asked: list[AlterPartitionRequest] = []
         self.errors: list[int] = []
         """Top-level errors with which the next AlterPartitions are answered."""
+        self.metadata_is_late = False
+        """Changes of the ISR reach nobody by the metadata log."""
         self.refusals: list[ErrorCode] = []
         """Errors of a partition, likewise."""
         self.brokers = {node: ShellBroker(node, self, Logs(directory / str(node))) for node in (1, 2, 3)}
@@ -425,7 +427,8 @@ class ShellCluster:
                     answer.leader_epoch, answer.partition_epoch = new.leader_epoch, new.partition_epoch
                     answer.isr = list(isr)
                     answer.leader_id = new.leader
-        self.nursery.start_soon(self._spread)
+        if not self.metadata_is_late:
+            self.nursery.start_soon(self._spread)
         return response
 
     async def _spread(self) -> None:

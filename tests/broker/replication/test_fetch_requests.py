@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from barnabas.broker.replication.fetcher import EARLIEST, FetchSettings, LeaderFetcher
-from barnabas.broker.replication.follower import BoundsWanted, FetchWanted
+from barnabas.broker.replication.fetcher import (
+    EARLIEST,
+    FIRST_RETRY_MS,
+    LAST_RETRY_MS,
+    THROTTLED_WAIT_MS,
+    FetchSettings,
+    LeaderFetcher,
+)
+from barnabas.broker.replication.follower import BoundsWanted, EpochWanted, FetchWanted
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.list_offsets import (
@@ -19,6 +31,8 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from barnabas.runtime.channel import ConnectionFailed
+from tests.examples import examples
 
 TOPIC_ID = bytes(15) + b"\x07"
 SETTINGS = FetchSettings(2, fetch_wait_max_ms=500, fetch_min_bytes=7, fetch_max_bytes=1_000)
@@ -119,3 +133,124 @@ async def test_bounds_of_a_leader_reach_the_partitions_that_still_follow_it() ->
                 await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
     assert (answered.bounds, refused.bounds, gone.bounds) == ([(3, 10)], [None], [])
+
+
+class Drawn:
+    """A partition whose follower wants what was drawn last."""
+
+    def __init__(self, index: int) -> None:
+        self.topic, self.index, self.key = "t", index, (TOPIC_ID, index)
+        self.wanted: Any = None
+        self.retry_at_ms: int | None = None
+        self.end = 0
+        self.follower = self
+        self.log = SimpleNamespace(log_end_offset=0)
+
+    def next(self, now_ms: int) -> Any:
+        """Implements the follower."""
+        return self.wanted
+
+
+@dataclass
+class Throttling:
+    """Holds all back that is not in sync, while it is on."""
+
+    is_on: bool = False
+    asked: list[tuple[tuple[str, int], int, bool]] = field(default_factory=list)
+
+    def holds_back(self, key: tuple[str, int], now_ms: int, *, in_sync: bool) -> bool:
+        self.asked.append((key, now_ms, in_sync))
+        return self.is_on and not in_sync
+
+
+@pytest.mark.feature("RE-02", "RE-06", "RE-20")
+@settings(max_examples=examples(100))
+@given(st.data())
+def test_what_a_follower_wants_is_asked_for_in_one_way(data: st.DataObject) -> None:
+    """A fetch, the bounds, the epochs, or nothing until the end of a backoff."""
+    draw = data.draw
+    clock = SimpleNamespace(now_ms=1_000)
+    fetcher = fetcher_of(Leader())
+    fetcher._clock = cast(Any, SimpleNamespace(now_ms=lambda: clock.now_ms))
+    throttle = fetcher.throttle = cast(Any, Throttling())
+    partitions = [Drawn(index) for index in range(3)]
+    expected: dict[Any, tuple[str, Any]] = {}
+    for _ in range(draw(st.integers(1, 12))):
+        moved = []
+        for each in draw(st.lists(st.sampled_from(partitions), unique=True)):
+            fetch = FetchWanted(1, draw(st.integers(0, 2)), 0, 0)
+            each.wanted = draw(st.sampled_from([fetch, fetch, BoundsWanted(1), EpochWanted(1, 0), None]))
+            each.retry_at_ms = draw(st.sampled_from([None, clock.now_ms + 1, clock.now_ms + 50]))
+            if draw(st.integers(0, 4)):
+                fetcher.add(cast(Any, each))
+                fetcher.high_watermarks[each.key] = draw(st.sampled_from([0, 1]))
+                moved.append(each)
+            else:
+                fetcher.remove(cast(Any, each))
+                expected.pop(each.key, None)
+        throttle.is_on = draw(st.booleans())
+        clock.now_ms += draw(st.sampled_from([0, 1, 49, THROTTLED_WAIT_MS]))
+        due = {key for key, (how, until_ms) in expected.items() if how == "later" and until_ms <= clock.now_ms}
+        for each in partitions:
+            if each in moved or each.key in due:
+                expected.pop(each.key, None)
+                in_sync = fetcher.high_watermarks[each.key] <= 0
+                if isinstance(each.wanted, FetchWanted):
+                    held = throttle.is_on and not in_sync
+                    wait = ("later", clock.now_ms + THROTTLED_WAIT_MS)
+                    expected[each.key] = wait if held else ("fetch", each.wanted)
+                elif each.wanted is not None:
+                    expected[each.key] = ("first", each.wanted)
+                elif each.retry_at_ms is not None:
+                    expected[each.key] = ("later", each.retry_at_ms)
+        fetcher._gather()
+        found: dict[Any, tuple[str, Any]] = {}
+        asked: list[tuple[str, dict[Any, Any]]] = [
+            ("fetch", dict(fetcher._session.wanted)),
+            ("first", {**fetcher._asking_bounds, **fetcher._asking_epochs}),
+            ("later", dict(fetcher._backing_off)),
+        ]
+        for how, wanted in asked:
+            assert not found.keys() & wanted.keys(), "in one way only"
+            found |= {key: (how, value) for key, value in wanted.items()}
+        assert found == expected
+        assert fetcher._asks_first == any(how == "first" for how, _ in expected.values())
+        assert fetcher._next_retry_ms() == min((at for how, at in expected.values() if how == "later"), default=None)
+
+
+class Failing(Leader):
+    """Fails each fetch, and counts its connections."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+        self.times: list[float] = []
+        self.closed = 0
+
+    async def converse(self, request: FetchRequest, answered: Callable[[Any], Any], *, timeout_ms: float) -> None:
+        self.times.append(trio.current_time())
+        self.fetches.append(request)
+        raise self.error
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.feature("RE-02", "RE-14")
+@pytest.mark.parametrize("error", [ConnectionFailed("gone"), ZeroDivisionError("a mistake")])
+async def test_after_a_failure_the_connection_is_closed_and_the_next_one_waits(
+    error: Exception, autojump_clock: trio.testing.MockClock
+) -> None:
+    leader = Failing(error)
+    fetcher = fetcher_of(leader)
+    fetcher._clock = cast(Any, SimpleNamespace(now_ms=lambda: int(trio.current_time() * 1000)))
+    partition = Drawn(0)
+    partition.wanted = FetchWanted(1, 5, 0, 0)
+    fetcher.add(cast(Any, partition))
+    with trio.move_on_after(10):
+        await fetcher.run()
+    waits_ms = [round((later - earlier) * 1000) for earlier, later in pairwise(leader.times)]
+    growing = [min(FIRST_RETRY_MS << place, LAST_RETRY_MS) for place in range(len(waits_ms))]
+    assert waits_ms[1:] == growing[1:] and LAST_RETRY_MS in waits_ms
+    assert leader.closed == len(leader.times)
+    assert all(request.session_epoch == 0 and request.topics for request in leader.fetches), "in full each time"

@@ -251,6 +251,24 @@ class TestErrors:
         assert follower.answered(old, error(ErrorCode.FENCED_LEADER_EPOCH), 0) is None
         assert follower.next(0) == fetch(follower)
 
+    @pytest.mark.feature("RE-14")
+    def test_an_answer_from_before_a_truncation_is_ignored(self) -> None:
+        """It would not continue the log, or the wrong one."""
+        log = Log((3, 0), (7, 15), end=20)
+        follower = follow(log)
+        old = fetch(follower)
+        step = follower.answered(old, FetchAnswer(0, 3, 12), 0)
+        assert step == TruncateTo(12)
+        assert follower.answered(old, AGREED, 0) is None, "nothing is appended meanwhile"
+        log.apply(step)
+        follower.truncated()
+        assert follower.answered(old, AGREED, 0) is None
+        assert follower.answered(old, error(ErrorCode.OFFSET_OUT_OF_RANGE), 0) is None
+        new = fetch(follower)
+        assert new.fetch_offset == 12
+        assert follower.answered(old, AGREED, 0) is None
+        assert follower.answered(new, AGREED, 0) is APPEND
+
     def test_an_unknown_error_code_is_an_error_like_others(self) -> None:
         follower = follow(Log())
         assert follower.answered(fetch(follower), FetchAnswer(4711, -1, -1), 0) is None

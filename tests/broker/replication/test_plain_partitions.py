@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.broker.replication.partition import Partition, PartitionHost
-from barnabas.broker.replication.partitions import Partitions, ReplicationSettings
+from barnabas.broker.replication.partitions import PARTITION_ITEMS, Partitions, ReplicationSettings
 from barnabas.broker.replication.replica import IsrChangeWanted, ReplicaSettings
 from barnabas.kraft.metadata.delta import MetadataDelta, TopicDelta
 from barnabas.kraft.metadata.image import (
@@ -29,6 +29,7 @@ from barnabas.kraft.metadata.image import (
 )
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.runtime.decisions import Notes
+from barnabas.runtime.meter import STEP_ITEMS
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.folder import Folder
 from barnabas.storage.log import PartitionLog
@@ -39,6 +40,7 @@ SELF, LAG_MS = 1, 1_000
 NAMES = ["orders", "stock"]
 INDEXES = [0, 1]
 ELR = "eligible.leader.replicas.version"
+TOPIC_ID = bytes(15) + b"\x07"
 Key = tuple[bytes, int]
 
 
@@ -355,3 +357,27 @@ def test_metadata_from_before_the_registration_is_a_mistake() -> None:
     broker.brokers[SELF] = replace(broker.brokers[SELF], epoch=100)
     with pytest.raises(AssertionError, match="metadata older than our registration"):
         broker.apply()
+
+
+@pytest.mark.feature("MB-05")
+def test_many_partitions_are_changed_in_steps() -> None:
+    """About as many partitions in each, whatever happens to them."""
+    broker = Broker(lambda strategy: None)
+    one = PartitionImage((1, 2), (bytes(16),) * 2, (1, 2), leader=1)
+    topic = TopicImage("orders", TOPIC_ID, dict.fromkeys(range(300), one))
+    registered, topics = ClusterImage(dict(broker.brokers)), TopicsImage({"orders": topic}, {TOPIC_ID: topic})
+    image = MetadataImage(cluster=registered, topics=topics)
+    created = MetadataDelta(MetadataImage(), image)
+    created.changed_topics[TOPIC_ID] = TopicDelta(TOPIC_ID, "orders", None, topic, dict(topic.partitions))
+    assert steps_of(broker.real, created) == 300 * PARTITION_ITEMS // STEP_ITEMS
+    configs = MetadataDelta(image, image, changed_configs={(TOPIC_RESOURCE, "orders"): {}})
+    assert steps_of(broker.real, configs) == 300 // STEP_ITEMS
+    fenced = MetadataDelta(image, image, changed_brokers={2: replace(broker.brokers[2], fenced=True)})
+    assert steps_of(broker.real, fenced) == 300 // STEP_ITEMS
+    deleted = MetadataDelta(image, MetadataImage(cluster=registered), deleted_topics={TOPIC_ID: topic})
+    assert steps_of(broker.real, deleted) == 300 * PARTITION_ITEMS // STEP_ITEMS
+    assert len(broker.real) == 0
+
+
+def steps_of(partitions: Partitions, delta: MetadataDelta) -> int:
+    return sum(1 for _ in partitions.apply_delta(delta))

@@ -45,6 +45,28 @@ def test_a_sender_that_stops_at_the_limit_stays_near_it(wishes: list[tuple[int, 
     assert sum(window) <= 1000 * 11 + 5000 + 1000
 
 
+@given(st.lists(st.tuples(st.integers(0, 1500), st.integers(0, 900)), min_size=1, max_size=60))
+def test_a_rate_is_that_of_the_samples_that_count(passed: list[tuple[int, int]]) -> None:
+    """A sample begins with the first record after the one before it has ended."""
+    windows = QuotaWindows(samples=3, window_ms=1000)
+    quota = ReplicationQuota(windows, lambda: 700)
+    samples: list[list[tuple[int, int]]] = []
+    now_ms = 0
+    for pause_ms, size in passed:
+        now_ms += pause_ms
+        if samples and now_ms < samples[-1][0][0] + 1000:
+            samples[-1].append((now_ms, size))
+        else:
+            samples.append([(now_ms, size)])
+        quota.record(size, now_ms)
+        counted = [sample for sample in samples[-3:] if sample[0][0] > now_ms - 3000]
+        bytes_passed = sum(size for sample in counted for _, size in sample)
+        rate = bytes_passed * 1000 / max(1000, now_ms - counted[0][0][0])
+        assert quota.rate(now_ms) == rate
+        assert quota.is_exceeded(now_ms) == (rate > 700)
+    assert quota.rate(now_ms + 3000) == 0
+
+
 def test_throttled_replicas_are_named_or_all() -> None:
     throttled = ThrottledReplicas()
     assert not throttled and ("t", 0) not in throttled

@@ -13,6 +13,7 @@ import pytest
 import trio
 import trio.testing
 
+from barnabas.broker.replication.fetcher import NEW_PARTITION_WAIT_MS
 from barnabas.broker.replication.partition import FetchKind, ReadRequest
 from barnabas.kraft.metadata.image import NO_LEADER
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -469,6 +470,44 @@ class TestIsrChanges:
             leader.learn()
             await trio.sleep(2)
             assert len(cluster.asked) == 1
+
+
+@pytest.mark.feature("RE-05")
+async def test_an_accepted_isr_holds_before_the_metadata_says_so(
+    new_cluster: NewCluster, autojump_clock: Clock
+) -> None:
+    async with new_cluster() as cluster:
+        leader = cluster.brokers[1]
+        await trio.sleep(0.1)
+        cluster.metadata_is_late = True
+        cluster.brokers[3].stuck = True
+        _, answers = leader.produce("without 3")
+        await cluster.tick(3 * LAG_MS)
+        assert answers == [None]
+        assert (leader.partition.replica.isr, leader.partition.replica.partition_epoch) == ({1, 2}, 1)
+        assert leader.image.topics.by_id[TOPIC_ID].partitions[0].isr == (1, 2, 3), "it knows from the answer"
+
+
+@pytest.mark.feature("RE-02")
+async def test_a_new_partition_lets_the_long_poll_of_the_others_come_back_first(
+    new_cluster: NewCluster, autojump_clock: Clock
+) -> None:
+    """A leader that answers at once needs no second connection."""
+    async with new_cluster() as cluster:
+        follower = cluster.brokers[2]
+        await trio.sleep(0.2)
+        cluster.partitions[1] = cluster.new_partition(1)
+        cluster.learn()
+        dialled = len(follower.dialled)
+        cluster.brokers[1].produce("it comes back with this")
+        await trio.sleep(NEW_PARTITION_WAIT_MS / 1000 / 2)
+        assert len(follower.dialled) == dialled
+        await trio.sleep(NEW_PARTITION_WAIT_MS / 1000 * 2)
+        assert len(follower.dialled) == dialled
+        cluster.partitions[2] = cluster.new_partition(1)
+        cluster.learn()
+        await trio.sleep(NEW_PARTITION_WAIT_MS / 1000 * 2)
+        assert len(follower.dialled) == dialled + 1, "without an answer it is not waited for longer"
 
 
 @pytest.mark.feature("RE-05")
