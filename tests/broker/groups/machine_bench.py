@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Operation, Outcome, ProducerStamp, Reply
 from barnabas.broker.groups.group import GroupContext, GroupDirectory
 from barnabas.broker.groups.machine import GroupMachine
+from barnabas.broker.traffic import GroupEvents
 from barnabas.kraft.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.kraft.metadata.replay import ImageReplay
 from barnabas.protocol.errors import KafkaError
@@ -84,6 +85,7 @@ class Bench:
         """If set, every append fails."""
         self._topics = 0
         self.share_states = AskedShareStates()
+        self.events = GroupEvents()
         self.decisions = Decisions("broker-1", lambda: WALL_MS + self.monotonic_ms)
         self._begin()
 
@@ -97,6 +99,7 @@ class Bench:
                 lambda: self.settings,
                 lambda: self.image,
                 self.share_states,
+                events=self.events,
             )
         )
 

@@ -78,18 +78,21 @@ class OffsetsMachine(RuleBasedStateMachine):
         self.bench.create_topic("u", 2)
         self.bench.reload()
         self.model = Model()
+        self.counted = {"commits": 0, "deleted": 0, "expired": 0}
 
     @rule(place=PLACES, offset=OFFSETS)
     def commit(self, place: Place, offset: int) -> None:
         group, topic, partition = place
         assert commit(self.bench, topic, offset, partition=partition, group=group) == ErrorCode.NONE
         self.model.commit(place, offset)
+        self.counted["commits"] += 1
 
     @rule(producer_id=PRODUCERS, place=PLACES, offset=OFFSETS)
     def commit_in_transaction(self, producer_id: int, place: Place, offset: int) -> None:
         group, topic, partition = place
         assert txn_commit(self.bench, topic, offset, producer_id, partition=partition, group=group) == 0
         self.model.commit_in(producer_id, place, offset)
+        self.counted["commits"] += 1
 
     @rule(producer_id=PRODUCERS, committed=st.booleans())
     def end_transaction(self, producer_id: int, committed: bool) -> None:
@@ -101,6 +104,7 @@ class OffsetsMachine(RuleBasedStateMachine):
         group, topic, partition = place
         if group in self.model.groups():
             assert delete_offsets(self.bench, topic, partition, group=group) == [ErrorCode.NONE]
+            self.counted["deleted"] += place in self.model.committed or self.model.is_pending(place)
         else:
             with pytest.raises(KafkaError):
                 delete_offsets(self.bench, topic, partition, group=group)
@@ -135,6 +139,7 @@ class OffsetsMachine(RuleBasedStateMachine):
         with pytest.raises(KafkaError):
             commit(self.bench, topic, offset, partition=partition, group=group)
         self.bench.broken = None
+        self.counted["commits"] += 1  # as in Kafka
 
     @invariant()
     def offsets_are_what_the_model_says(self) -> None:
@@ -144,6 +149,10 @@ class OffsetsMachine(RuleBasedStateMachine):
             stable = fetch(self.bench, topic, partition, group, stable=True)
             is_pending = self.model.is_pending((group, topic, partition))
             assert (stable is ErrorCode.UNSTABLE_OFFSET_COMMIT) == is_pending
+
+    @invariant()
+    def events_are_counted_once_for_each_partition(self) -> None:
+        assert {name: getattr(self.bench.events, name) for name in self.counted} == self.counted
 
     @invariant()
     def groups_are_those_with_offsets(self) -> None:
