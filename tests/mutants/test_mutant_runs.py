@@ -63,7 +63,7 @@ from pathlib import Path
 from tests.mutants import trying
 from tests.mutants.rooms import Room
 
-trying.PATIENCE_SECONDS = 1.0
+trying.PATIENCE_SECONDS, trying.ATTEMPTS = 1.0, 30
 root = Path(sys.argv[1])
 sys.path.insert(0, str(root))
 trying.SEED_TESTS = "seeds.py"

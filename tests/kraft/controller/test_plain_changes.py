@@ -166,7 +166,8 @@ def plain(wanted: Wanted) -> Outcome:
         last_known = (last,) if last != NO_LEADER else before.last_known_elr
     elif leader != NO_LEADER or not rules.elr_enabled:
         last_known = () if rules.elr_enabled else before.last_known_elr
-    return Outcome(leader, isr, elr if rules.elr_enabled else (), last_known, replicas, adding, removing, recovery, bumps)
+    elr = elr if rules.elr_enabled else ()
+    return Outcome(leader, isr, elr, last_known, replicas, adding, removing, recovery, bumps)
 
 
 def applied(before: PartitionImage, record: PartitionChangeRecord | None) -> Outcome:
@@ -199,6 +200,7 @@ def test_a_change_has_the_outcome_that_the_rules_state(data: st.DataObject) -> N
     expected = plain(wanted)
     record = wanted.change.build()
     assert applied(before, record) == expected
+    assert (record is None) == (applied(before, None) == expected)
     if record is None:
         return
     assert (record.topic_id, record.partition_id) == (TOPIC_ID, 3)
