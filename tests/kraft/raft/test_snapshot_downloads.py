@@ -10,8 +10,9 @@ from barnabas.kraft.raft.messages import Fetch, FetchAnswer, FetchSnapshot, Fetc
 from barnabas.kraft.raft.raft import Raft
 from barnabas.kraft.raft.ready import InstallSnapshot, Send, StartSnapshot, WriteSnapshotChunk
 from barnabas.kraft.raft.roles import Follower
+from barnabas.kraft.raft.voters import ReplicaKey
 from barnabas.protocol.errors import ErrorCode
-from tests.kraft.raft.test_rules import NOW, at, follower, log
+from tests.kraft.raft.test_rules import NOW, at, follower, key, leader, log
 
 pytestmark = pytest.mark.feature("KR-11")
 
@@ -119,3 +120,15 @@ def test_a_snapshot_of_what_is_known_already_is_not_downloaded(snapshot: object)
     assert raft.role.fetch_deadline_ms == NOW + 2_000
     raft.tick(NOW + 30)
     assert isinstance(next_request(raft).request, Fetch)
+
+
+@pytest.mark.feature("KR-05")
+@pytest.mark.parametrize(("node_id", "leads"), [(2, True), (3, True), (1, False), (-1, False), (9, False)])
+def test_a_voter_that_downloads_a_snapshot_takes_this_node_for_the_leader(node_id: int, leads: bool) -> None:
+    """One that gives no name, or the leader's own, says nothing about the others."""
+    raft = leader()
+    name = ReplicaKey(-1) if node_id < 0 else key(node_id)
+    request = FetchSnapshot(replica=name, epoch=5, snapshot=SNAPSHOT, position=0)
+    assert raft.handle_fetch_snapshot(request, 100, NOW + 2_000).error is E.NONE
+    raft.tick(NOW + 100 + 3_000)
+    assert raft.is_leader == leads
