@@ -170,6 +170,25 @@ def test_a_member_that_does_not_revoke_in_time_is_fenced(rig: Rig) -> None:
 
 
 @pytest.mark.feature("CG-13")
+def test_a_member_that_sends_all_fields_gets_its_assignment_again(rig: Rig) -> None:
+    """It has missed an answer."""
+    a = Reader(rig, "a", "news")
+    a.join()
+    settle(a)
+    owned = {topic_id: sorted(partitions) for topic_id, partitions in a.owned.items()}
+    assert a.just_beat().assignment is None and a.beat().assignment is None
+    a.missed_an_answer = True
+    again = a.beat().assignment
+    assert again is not None
+    assert {topic.topic_id: topic.partitions for topic in again.topic_partitions} == owned
+    everything = {"rebalance_timeout_ms": REBALANCE_MS, "subscribed_topic_names": a.topics}
+    for name in everything:
+        fields = {each: value for each, value in everything.items() if each != name}
+        assert a.beat(**fields).assignment is None, f"without {name}"
+    assert a.just_beat().assignment is None
+
+
+@pytest.mark.feature("CG-13")
 def test_an_answer_that_was_lost_does_not_fence(rig: Rig) -> None:
     a, b = Reader(rig, "a", "news"), Reader(rig, "b", "news")
     a.join()

@@ -381,3 +381,16 @@ def test_many_partitions_are_changed_in_steps() -> None:
 
 def steps_of(partitions: Partitions, delta: MetadataDelta) -> int:
     return sum(1 for _ in partitions.apply_delta(delta))
+
+
+@pytest.mark.feature("MB-05")
+def test_a_later_registration_does_not_make_known_metadata_wrong() -> None:
+    """A broker that registered again hears of that later."""
+    epoch = 101
+    broker = Broker(lambda strategy: None)
+    broker.real._broker_epoch = lambda: epoch
+    broker.apply()
+    epoch = 500
+    broker.brokers[2] = replace(broker.brokers[2], fenced=True)
+    broker.apply()
+    assert broker.real.image.cluster.brokers[2].fenced

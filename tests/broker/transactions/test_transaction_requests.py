@@ -410,6 +410,20 @@ async def test_requests_to_another_broker_are_refused(rig: Rig) -> None:
     assert TRANSACTION_TOPIC not in rig.broker(1).metadata.image.topics.by_name
 
 
+@pytest.mark.feature("PR-11", "MB-21")
+@on_small_cluster()
+async def test_a_coordinator_without_producer_ids_fetches_the_next_block(rig: Rig) -> None:
+    first = Producer(rig)
+    assert await first.init() is E.NONE
+    ids = rig.broker(await first.coordinator()).coordination.producer_ids
+    while ids.at_hand:
+        ids.take()
+    second = Producer(rig, "orders")
+    with trio.fail_after(10):
+        assert await second.init() is E.NONE
+    assert second.stamp.producer_id >= first.stamp.producer_id + 1000, "from another block"
+
+
 @pytest.mark.feature("PR-11")
 @on_small_cluster()
 async def test_idempotent_producers_get_ids_of_their_own(rig: Rig) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.broker.coordinator.outcome import ProducerStamp
+from barnabas.broker.transactions.machine import TIMED_OUT_AT_ONCE
 from barnabas.broker.transactions.transaction import EXHAUSTED_EPOCH, MAX_EPOCH, TransactionState
 from barnabas.protocol.errors import ErrorCode
 from tests.broker.transactions.transaction_shell import TIMEOUT_MS, A, B, C, Shell, with_epoch
@@ -674,3 +675,21 @@ def test_a_late_produce_finds_no_transaction_to_be_in() -> None:
     assert shell.verify(first, A).error is ErrorCode.PRODUCER_FENCED
     assert shell.verify(second, A).response == [A]
     assert shell.add(first, A).error is ErrorCode.PRODUCER_FENCED
+
+
+@pytest.mark.feature("TX-11")
+def test_timeouts_that_cannot_be_written_are_tried_again_after_the_interval() -> None:
+    """Even if there are more of them than are aborted at once."""
+    shell = Shell(transaction_abort_timed_out_transaction_cleanup_interval_ms=10_000)
+    for number in range(TIMED_OUT_AT_ONCE + 1):
+        producer = shell.init(transactional_id=f"id {number}").producer
+        shell.add(producer, A, transactional_id=f"id {number}")
+    shell.pass_ms(TIMEOUT_MS)
+    shell.append_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    due_ms = shell.timers.deadline_ms("timeouts")
+    assert due_ms is not None
+    shell.pass_ms(due_ms - shell.now_ms)
+    assert shell.timers.deadline_ms("timeouts") == due_ms + 10_000
+    shell.append_error = None
+    shell.pass_ms(10_000)
+    assert not [each for each in shell.machine.transactions if each.state is S.ONGOING]

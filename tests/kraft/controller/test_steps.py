@@ -202,6 +202,8 @@ def test_the_refusal_of_a_large_request_is_long(large: Cluster, named: int, is_l
     request = CreatePartitionsRequest(topics=wanted)
     idle = QuorumController(large.controller.defaults, large.chance, [])
     assert not finish(idle.decide(request, 3, 0, 0)).is_long, "it is not active, and looks at nothing"
+    assert not finish(idle.fence_broker(1, 1, "it is gone", 0, 0)).response
+    assert not finish(idle.run_periodic(0, 0)).response and idle.next_periodic_ms(0) is None
     too_long = CreateTopicsRequest(topics=topics(MANY + named)[MANY:], validate_only=False)
     too_long.topics[0].num_partitions = 1_000_000
     refused, calls = decide(large, too_long)
