@@ -32,8 +32,8 @@ SEED_TESTS = "tests/mutants/seeds.py"
 MOST_SEEDS = 50
 SECONDS_FOR_ONE = 20.0
 """Tests that need longer together are not all tried; those that pass by quickest are."""
-PATIENCE_FACTOR, PATIENCE_SECONDS = 5.0, 20.0
-"""A mutant that needs more CPU time than this times its tests' has an endless loop: it was noticed."""
+PATIENCE_FACTOR, PATIENCE_SECONDS = 5.0, 5.0
+"""A test that needs so many times its CPU time, and so many seconds more, is in an endless loop: it has noticed."""
 ATTEMPTS = 3
 """A mutant that gets no CPU so often counts as a survivor."""
 MEMORY_BYTES = 6 * 1024**3
@@ -191,17 +191,19 @@ class Trying:
     ) -> tuple[str, float]:
         """The first of these tests that fails with the mutation, or TIMEOUT, or ""; and how long it took."""
 
+        def begins(nodeid: str) -> None:
+            end_after(PATIENCE_SECONDS + PATIENCE_FACTOR * passing.seconds[nodeid])
+
         def work() -> str:
             install(mutation, functions)
             chosen = [items[test] for test in tests]
-            return next((nodeid for nodeid, (failed, _) in run(chosen) if failed), "")
+            return next((nodeid for nodeid, (failed, _) in run(chosen, begins) if failed), "")
 
-        limit = PATIENCE_SECONDS + PATIENCE_FACTOR * sum(passing.seconds[test] for test in tests)
         ended, result = True, ""
         for _ in range(ATTEMPTS):
             began = time.monotonic()
             try:
-                ended, result = in_child(work, limit)
+                ended, result = in_child(work, PATIENCE_SECONDS)
                 break
             except StarvedError:
                 continue
@@ -240,8 +242,8 @@ class StarvedError(Exception):
 
 
 def in_child(work: Callable[[], str], cpu_seconds: float | None) -> tuple[bool, str]:
-    """Whether a forked child came to the end of `work`, and what that gave. It ends at the latest after so much
-    CPU time, or six times that much time. Raises StarvedError if it spent half of that waiting for a CPU."""
+    """Whether a forked child came to the end of `work`, and what that gave. It ends after so much CPU time, or six times
+    that much time, unless `work` calls `end_after`. Raises StarvedError if it spent half of that waiting for a CPU."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -253,8 +255,7 @@ def in_child(work: Callable[[], str], cpu_seconds: float | None) -> tuple[bool, 
                 for signum in (signal.SIGPROF, signal.SIGALRM):
                     signal.signal(signum, signal.SIG_DFL)
                 resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-                signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
-                signal.setitimer(signal.ITIMER_REAL, 6 * cpu_seconds)
+                end_after(cpu_seconds)
             result = work()
             with os.fdopen(writing, "w", encoding="utf-8") as pipe:
                 pipe.write(result)
@@ -271,6 +272,12 @@ def in_child(work: Callable[[], str], cpu_seconds: float | None) -> tuple[bool, 
     if by_clock and cpu_seconds is not None and waited_seconds > 3 * cpu_seconds:
         raise StarvedError
     return status == 0, result
+
+
+def end_after(cpu_seconds: float) -> None:
+    """End this process after so much CPU time from now on, or six times that much time."""
+    signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+    signal.setitimer(signal.ITIMER_REAL, 6 * cpu_seconds)
 
 
 def seconds_without_cpu(process: int) -> float:
