@@ -71,6 +71,11 @@ class _Wheel:
             self.start = chance.randrange(0, len(self.brokers))
             self.turns = lcm(racks, len(self.brokers))
 
+    def shuffle(self, chance: Chance) -> None:
+        """Another order. Partitions are counted from 0 again, and the first one uses no broker yet."""
+        _shuffle(self.brokers, chance)
+        self.taken = 0
+
     def next(self, partition: int) -> int | None:
         """The next broker that this partition does not use yet."""
         if self.partition != partition:
@@ -142,8 +147,8 @@ class _Stripes:
     def _shuffle(self) -> None:
         _shuffle(self._racks, self._chance)
         for rack in self._racks:
-            _shuffle(rack.fenced.brokers, self._chance)
-            _shuffle(rack.unfenced.brokers, self._chance)
+            rack.fenced.shuffle(self._chance)
+            rack.unfenced.shuffle(self._chance)
 
 
 def _shuffle(items: list[T], chance: Chance) -> None:
