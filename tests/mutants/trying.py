@@ -242,8 +242,9 @@ class StarvedError(Exception):
 
 
 def in_child(work: Callable[[], str], cpu_seconds: float | None) -> tuple[bool, str]:
-    """Whether a forked child came to the end of `work`, and what that gave. It ends after so much CPU time, or six times
-    that much time, unless `work` calls `end_after`. Raises StarvedError if it spent half of that waiting for a CPU."""
+    """Whether a forked child came to the end of `work`, and what that gave. It ends after so much CPU time, or six
+    times that much time, unless `work` calls `end_after`. Raises StarvedError if it spent half of that waiting for a
+    CPU."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

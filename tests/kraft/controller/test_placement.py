@@ -33,7 +33,7 @@ def test_the_replicas_of_a_partition_are_spread(brokers: list[UsableBroker], fac
         size = Counter(it.rack for it in brokers)
         for rack in size:
             for other in size:
-                assert used[rack] >= used[other] - 1 or used[rack] == size[rack], "racks take turns until one is used up"
+                assert used[rack] >= used[other] - 1 or used[rack] == size[rack], "racks take turns"
             unfenced = {it.id for it in brokers if it.rack == rack and not it.fenced}
             if any(known[it].fenced and known[it].rack == rack for it in replicas):
                 assert unfenced <= {*replicas}, "a fenced broker only if its rack has no other"

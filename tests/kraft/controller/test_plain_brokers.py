@@ -1,0 +1,218 @@
+"""The brokers of a cluster beside plain ones: registrations, heartbeats, sessions, and who is fenced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas.kraft.controller.brokers import next_session_check_ms
+from barnabas.kraft.metadata.image import NO_LEADER
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from tests.examples import examples
+from tests.kraft.controller.conftest import Cluster
+
+TIMEOUT_MS = 9_000
+BROKERS = (1, 2, 3)
+
+
+@dataclass
+class Session:
+    """The last heartbeat of one incarnation."""
+
+    epoch: int
+    last_ms: int
+    offset: int = -1
+    stops_at: int = -1
+    """Offset that the others must have read before it stops."""
+
+
+@dataclass
+class PlainBroker:
+    """A registered broker."""
+
+    incarnation: bytes
+    epoch: int
+    fenced: bool = True
+    stops: bool = False
+    session: Session | None = None
+
+    def is_alive(self, now_ms: int) -> bool:
+        session = self.session
+        return session is not None and session.epoch == self.epoch and now_ms - session.last_ms <= TIMEOUT_MS
+
+
+    def due_ms(self, now_ms: int) -> int:
+        """The first moment at which its session is over."""
+        known = self.session is not None and self.session.epoch == self.epoch
+        return self.session.last_ms + TIMEOUT_MS + 1 if self.session is not None and known else now_ms
+
+
+class Brokers:
+    """Both."""
+
+    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
+        self.draw = draw
+        levels = {"eligible.leader.replicas.version": draw(st.sampled_from([0, 1]))}
+        self.real = Cluster(levels=levels, broker_session_timeout_ms=TIMEOUT_MS, metadata_max_idle_interval_ms=0)
+        self.plain: dict[int, PlainBroker] = {}
+        self.terms = 1
+
+    def a_broker(self) -> int:
+        number: int = self.draw(st.sampled_from(BROKERS))
+        return number
+
+    def leads(self, number: int) -> bool:
+        """By the real metadata: who leads is the matter of other tests."""
+        topics = self.real.image.topics.by_name.values()
+        return any(it.leader == number for topic in topics for it in topic.partitions.values())
+
+    def register(self) -> None:
+        number = self.a_broker()
+        known = self.plain.get(number)
+        request = self.real.registration(number)
+        if known is not None and self.draw(st.booleans()):
+            request.incarnation_id = known.incarnation
+        if known is not None:
+            request.previous_broker_epoch = self.draw(st.sampled_from([-1, known.epoch]))
+        response = self.real.send(request)
+        if known is not None and request.incarnation_id == known.incarnation:
+            assert (response.error_code, response.broker_epoch) == (ErrorCode.NONE, known.epoch)
+        elif known is not None and known.is_alive(self.real.now_ms):
+            assert response.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        else:
+            assert response.error_code == ErrorCode.NONE
+            epoch = response.broker_epoch
+            assert epoch == len(self.real.log) - 1, "the offset of the registration"
+            session = Session(epoch, self.real.now_ms)
+            self.plain[number] = PlainBroker(request.incarnation_id, epoch, session=session)
+
+    def heartbeat(self) -> None:
+        number = self.a_broker()
+        known = self.plain.get(number)
+        epoch = known.epoch if known is not None else 0
+        epoch += self.draw(st.sampled_from([0, 0, 0, 0, 0, 1, -1]))
+        offset = self.draw(st.sampled_from([len(self.real.log), len(self.real.log), epoch, epoch - 1, 0]))
+        fence, stop = self.draw(st.integers(0, 5)) == 0, self.draw(st.integers(0, 3)) == 0
+        request = BrokerHeartbeatRequest(broker_id=number, broker_epoch=epoch, current_metadata_offset=offset)
+        request.want_fence, request.want_shut_down = fence, stop
+        leads = self.leads(number)
+        before = len(self.real.log)
+        response = self.real.send(request)
+        if known is None or known.epoch != epoch:
+            assert response.error_code == ErrorCode.STALE_BROKER_EPOCH and len(self.real.log) == before
+            return
+        stopped = self.heard(number, known, (offset, fence, stop), leads)
+        found = (response.error_code, response.is_caught_up, response.is_fenced, response.should_shut_down)
+        assert found == (ErrorCode.NONE, offset >= epoch, known.fenced, stopped)
+
+    def heard(self, number: int, known: PlainBroker, beat: tuple[int, bool, bool], leads: bool) -> bool:
+        """True if the broker may stop now."""
+        offset, fence, stop = beat
+        session = known.session
+        if session is None or session.epoch != known.epoch:
+            session = known.session = Session(known.epoch, self.real.now_ms)
+        session.last_ms, session.offset = self.real.now_ms, offset
+        stopped = False
+        if session.stops_at >= 0 and not known.fenced:
+            others = [it for it in self.plain.values() if not it.fenced and not it.stops]
+            stopped = not leads and all(
+                it.session is not None and it.session.offset >= session.stops_at for it in others
+            )
+        elif stop and (known.fenced or fence or not leads):
+            stopped = True
+        elif stop:
+            known.stops = True
+            session.stops_at = len(self.real.log) - 1
+        elif fence:
+            known.fenced = True
+        elif known.fenced and offset >= known.epoch and not known.stops:
+            known.fenced = False
+        if stopped:
+            known.fenced, known.session = True, None
+        return stopped
+
+    def die(self) -> None:
+        """Evidence that a process is gone, perhaps of an earlier one."""
+        number = self.a_broker()
+        known = self.plain.get(number)
+        epoch = 7 if known is None else known.epoch - self.draw(st.sampled_from([0, 0, 1]))
+        result = self.real.fence(number, epoch)
+        self.real.append(result)
+        is_it = known is not None and known.epoch == epoch
+        assert result.response == (known is not None and is_it and not known.fenced)
+        if known is not None and is_it:
+            known.fenced, known.session = True, None
+
+    def unregister(self) -> None:
+        number = self.a_broker()
+        response = self.real.send(UnregisterBrokerRequest(broker_id=number))
+        known = self.plain.pop(number, None)
+        assert response.error_code == (ErrorCode.BROKER_ID_NOT_REGISTERED if known is None else ErrorCode.NONE)
+
+    def time(self) -> None:
+        self.real.now_ms += self.draw(st.sampled_from([1, TIMEOUT_MS - 1, TIMEOUT_MS, TIMEOUT_MS + 1]))
+
+    def look(self) -> None:
+        """Sessions that are over are noticed."""
+        due = [it.due_ms(self.real.now_ms) for it in self.plain.values() if not it.fenced]
+        state = self.real.controller._state(0, self.real.now_ms)
+        assert next_session_check_ms(state) == min(due, default=None)
+        self.real.work()
+        for it in self.plain.values():
+            if not it.fenced and not it.is_alive(self.real.now_ms):
+                it.fenced, it.session = True, None
+
+    def create_topic(self) -> None:
+        if len(self.plain) == len(BROKERS) and not all(it.fenced for it in self.plain.values()):
+            self.real.create_topic(f"t{len(self.real.image.topics.by_name)}", list(self.draw(st.permutations(BROKERS))))
+
+    def fail_over(self) -> None:
+        """Another controller: it knows no session, and gives each unfenced broker a new one."""
+        self.terms += 1
+        self.real.fail_over(self.terms)
+        for it in self.plain.values():
+            it.session = None if it.fenced else Session(it.epoch, self.real.now_ms)
+
+    def check(self) -> None:
+        image = self.real.image.cluster.brokers
+        found = {
+            number: (it.incarnation_id, it.epoch, it.fenced, it.in_controlled_shutdown) for number, it in image.items()
+        }
+        assert found == {
+            number: (it.incarnation, it.epoch, it.fenced, it.stops) for number, it in self.plain.items()
+        }
+        for number, it in self.plain.items():
+            session = self.real.controller.sessions.get(number)
+            valid = self.real.controller.sessions.is_valid(number, it.epoch, self.real.now_ms)
+            assert valid == it.is_alive(self.real.now_ms)
+            assert (session is None) == (it.session is None)
+        for topic in self.real.image.topics.by_name.values():
+            for partition in topic.partitions.values():
+                fenced = {number for number in BROKERS if number not in self.plain or self.plain[number].fenced}
+                assert partition.leader == NO_LEADER or partition.leader not in fenced, "no fenced broker leads"
+
+
+STEPS = ["register", "register", *["heartbeat"] * 6, "die", "unregister", "time", "look", "create_topic", "fail_over"]
+
+
+@pytest.mark.feature("MB-02", "MB-03", "MB-04", "MB-05")
+@settings(max_examples=examples(100))
+@given(st.data())
+def test_brokers_are_fenced_and_stopped_as_the_plain_ones(data: st.DataObject) -> None:
+    brokers = Brokers(data.draw)
+    for number in BROKERS[: data.draw(st.integers(0, 3))]:
+        brokers.real.start(number)
+        epoch = brokers.real.epochs[number]
+        session = Session(epoch, brokers.real.now_ms, len(brokers.real.log) - 1)
+        brokers.plain[number] = PlainBroker(brokers.real.incarnations[number], epoch, fenced=False, session=session)
+    for _ in range(data.draw(st.integers(2, 25))):
+        getattr(brokers, data.draw(st.sampled_from(STEPS)))()
+        brokers.check()
+
