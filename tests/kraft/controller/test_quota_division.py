@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Generator
 from typing import Any, TypeVar
 
 import pytest
@@ -18,7 +19,7 @@ from barnabas.protocol.schema import decode, encode
 from barnabas.runtime.identity import ANONYMOUS
 from barnabas.runtime.quotas.levels import QuotaLevels
 from barnabas.runtime.quotas.manager import QuotaManager
-from barnabas.runtime.quotas.parts import MOST_REPORTED, RESERVE, ClientUse, QuotaParts, UseReport
+from barnabas.runtime.quotas.parts import LEAST_WINDOW_MS, MOST_REPORTED, RESERVE, ClientUse, QuotaParts, UseReport
 from barnabas.runtime.quotas.rate import QuotaWindows
 from barnabas.runtime.quotas.source import Client, QuotaType
 from tests.examples import examples
@@ -426,3 +427,26 @@ def test_a_client_gets_its_own_part_however_long_its_name_is() -> None:
     manager.divide(parts)
     names = ["x" * 1_000, "x" * 1_001, "\ud800", "a", "a\0"]
     assert len({manager.sensor(Client(ANONYMOUS, name), 1_000).key for name in names}) == len(names)
+
+
+def test_a_fenced_broker_with_a_session_is_not_gone(make_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be back in a moment, and its clients with it."""
+    cluster = make_cluster()
+    cluster.start(1, 2, 3)
+    cluster.register(4)
+    cluster.die(3)
+    seen: list[dict[int, Standing]] = []
+
+    def report(
+        division: QuotaDivision, brokers: dict[int, Standing], *_: object
+    ) -> Generator[None, None, tuple[float, ...]]:
+        seen.append(brokers)
+        yield
+        return (0.25,)
+
+    monkeypatch.setattr(QuotaDivision, "report", report)
+    request = BrokerHeartbeatRequest(broker_id=1, broker_epoch=cluster.epochs[1], current_metadata_offset=9_999)
+    assert answered_parts(cluster.send(request)) is None and seen == []
+    report_use(request, UseReport(7, LEAST_WINDOW_MS, 0.5, ()))
+    assert answered_parts(cluster.send(request)) == (7, (0.25,))
+    assert seen == [{1: Standing.ACTIVE, 2: Standing.ACTIVE, 3: Standing.GONE, 4: Standing.FENCED}]
