@@ -47,7 +47,6 @@ class PlainBroker:
         session = self.session
         return session is not None and session.epoch == self.epoch and now_ms - session.last_ms <= TIMEOUT_MS
 
-
     def due_ms(self, now_ms: int) -> int:
         """The first moment at which its session is over."""
         known = self.session is not None and self.session.epoch == self.epoch
@@ -185,9 +184,7 @@ class Brokers:
         found = {
             number: (it.incarnation_id, it.epoch, it.fenced, it.in_controlled_shutdown) for number, it in image.items()
         }
-        assert found == {
-            number: (it.incarnation, it.epoch, it.fenced, it.stops) for number, it in self.plain.items()
-        }
+        assert found == {number: (it.incarnation, it.epoch, it.fenced, it.stops) for number, it in self.plain.items()}
         for number, it in self.plain.items():
             session = self.real.controller.sessions.get(number)
             valid = self.real.controller.sessions.is_valid(number, it.epoch, self.real.now_ms)
@@ -215,4 +212,3 @@ def test_brokers_are_fenced_and_stopped_as_the_plain_ones(data: st.DataObject) -
     for _ in range(data.draw(st.integers(2, 25))):
         getattr(brokers, data.draw(st.sampled_from(STEPS)))()
         brokers.check()
-
