@@ -13,9 +13,11 @@ import random
 import resource
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from functools import cache
+from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -31,7 +33,7 @@ PROFILE = "mutants"
 SEED_TESTS = "tests/mutants/seeds.py"
 MOST_SEEDS = 50
 SECONDS_FOR_ONE = 20.0
-"""Tests that need longer together are not all tried; those that pass by quickest are."""
+"""Tests that need longer together are not all tried; the quick ones, and those that are about the file, are."""
 PATIENCE_FACTOR, PATIENCE_SECONDS = 5.0, 5.0
 """A test that needs so many times its CPU time, and so many seconds more, is in an endless loop: it has noticed."""
 ATTEMPTS = 3
@@ -60,7 +62,7 @@ class Trial:
     seconds: float = 0.0
 
 
-@dataclass(slots=True)
+@dataclass
 class Passing:
     """Which tests pass by which line."""
 
@@ -70,12 +72,29 @@ class Passing:
     """By file and line."""
     failed: list[str] = field(default_factory=list)
 
+    @cached_property
+    def lines(self) -> dict[str, Counter[str]]:
+        """How many lines of each file each test passes by."""
+        found: dict[str, Counter[str]] = {}
+        for file, lines in self.tests.items():
+            for test in chain.from_iterable(lines.values()):
+                found.setdefault(test, Counter())[file] += 1
+        return found
+
+    def cost(self, test: str, file: str) -> float:
+        """CPU time of a test, divided by the part of its lines that are in this file: a model of one file is worth its
+        time, a story of a whole cluster is one of many."""
+        lines = self.lines[test]
+        return self.seconds[test] * lines.total() / lines[file]
+
     def tests_for(self, mutation: Mutation, *, seeds: bool = False) -> list[str]:
-        """Tests that run the mutated line, quickest first, up to SECONDS_FOR_ONE; or all seeds that run it."""
-        passing = self.tests.get(str(mutation.path), {}).get(mutation.line, [])
+        """Tests that run the mutated line, the cheapest first, up to SECONDS_FOR_ONE; or all seeds that run it."""
+        file = str(mutation.path)
+        passing = self.tests.get(file, {}).get(mutation.line, [])
         passing = [test for test in passing if test.startswith(SEED_TESTS) == seeds]
-        chosen, seconds = [], 0.0
-        for test in sorted(passing, key=lambda test: (self.seconds[test], test)):
+        chosen: list[str] = []
+        seconds = 0.0
+        for test in sorted(passing, key=lambda test: (self.cost(test, file), test)):
             seconds += 0.0 if seeds else self.seconds[test]
             if chosen and seconds > SECONDS_FOR_ONE:
                 break

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.kraft.controller import eligibility
 from barnabas.kraft.controller.partitions import MAX_CHANGES_NOTED
 from barnabas.kraft.controller.refused_registrations import MAX_KEPT
 from barnabas.kraft.controller.standby_notes import note_replayed
@@ -335,6 +336,22 @@ def test_a_changed_config_that_clears_eligible_replicas_is_noted(cluster: Any) -
     assert len(cluster.decisions.since(0, "healthy-0")) == 0, "it had nobody to lose"
     assert cluster.partition("clocks").elr == ()
     assert "no leader" in last(cluster, "offline-0").sentence, "its last replica stays eligible"
+
+
+@pytest.mark.parametrize("more", [0, 3])
+def test_many_partitions_that_lose_their_eligible_replicas_are_noted_as_a_number(
+    make_cluster: Any, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    monkeypatch.setattr(eligibility, "MAX_CHANGES_NOTED", 4)
+    cluster = make_cluster(min_insync_replicas=2)
+    cluster.start(1, 2)
+    cluster.create_topic("many", *[[1, 2]] * (4 + more))
+    cluster.die(2)
+    assert alter_min_insync_replicas(cluster, (TOPIC_RESOURCE, "many"), "1") == 0
+    told = [it for it in cluster.decisions.since(0, "topic many") if "no longer have" in it.what]
+    assert [it.what for it in told] == ["3 more partitions no longer have eligible leader replicas"] * bool(more)
+    changed = [it for index in range(4 + more) for it in cluster.decisions.since(0, f"many-{index}")]
+    assert len([it for it in changed if "changed [2] -> []" in it.what]) == 4
 
 
 def test_eligible_replicas_go_with_their_feature(cluster: Any) -> None:
