@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -147,6 +148,19 @@ def test_a_controller_that_has_not_registered_may_not_support_a_level(
     response = update(cluster, {"group.version": 1})
     reason = "controller 101 has not registered, and may not support this feature"
     assert (response.error_message or "").endswith(reason) == refused
+
+
+@pytest.mark.feature("OP-04", "KR-14")
+@pytest.mark.parametrize("upgrade_type", [SAFE, UNSAFE])
+def test_kraft_version_never_goes_down(cluster: Any, upgrade_type: int) -> None:
+    raised: list[int] = []
+    quorum = SimpleNamespace(kraft_version=1, upgrade_kraft_version=lambda level, **_: raised.append(level))
+    cluster.controller.quorum = quorum
+    response = update(cluster, {"kraft.version": 0}, upgrade_type)
+    assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert response.error_message.endswith("Can't downgrade the version of this feature.")
+    assert raised == []
+    assert update(cluster, {"kraft.version": 1}).error_code == 0
 
 
 @pytest.mark.feature("OP-04")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas.kraft.controller.placement import UsableBroker, place_replicas
+from barnabas.kraft.controller.state import ControllerResult
 from barnabas.kraft.controller.topics import invalid_topic_name
 from barnabas.kraft.metadata.image import UNASSIGNED_DIRECTORY
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -19,6 +20,7 @@ from barnabas.protocol.messages.create_partitions import (
 )
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.protocol.messages.metadata_log import ProducerIdsRecord
 from barnabas.protocol.primitives import ZERO_UUID, uuid_to_string
 
 
@@ -302,6 +304,16 @@ def test_producer_ids_come_in_blocks_that_never_repeat(cluster: Any) -> None:
     assert cluster.send(ask).producer_id_start == 2000
     ask.broker_epoch += 1
     assert cluster.send(ask).error_code == ErrorCode.STALE_BROKER_EPOCH
+
+
+@pytest.mark.feature("MB-21")
+def test_the_last_block_of_producer_ids_is_whole(cluster: Any) -> None:
+    ask = AllocateProducerIdsRequest(broker_id=1, broker_epoch=cluster.epochs[1])
+    last = (1 << 63) - 1 - 1000
+    cluster.append(ControllerResult(None, [ProducerIdsRecord(broker_id=1, broker_epoch=0, next_producer_id=last)]))
+    assert cluster.send(ask).producer_id_start == last
+    assert cluster.send(ask).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert cluster.image.producer_ids.next_producer_id == last + 1000
 
 
 # Placement
