@@ -299,6 +299,25 @@ class Pair:
         assert all(positions[entry[0]] == entry[1] for entry in entries)
         if plain.indexed is not None:
             assert [tuple(entry) for entry in entries] == plain.indexed
+        self.check_time_index(segment, plain, [entry[0] for entry in entries])
+
+    def check_time_index(self, segment: Segment, plain: PlainSegment, indexed: list[int]) -> None:
+        """Each entry is the largest time so far and the first batch with it; it has that of each offset index entry, and
+        that of all batches in a closed segment.
+        """
+        largest: dict[int, tuple[int, int]] = {}
+        reached = (-1, plain.base_offset)
+        for batch in plain.batches:
+            if batch.max_timestamp > reached[0]:
+                reached = (batch.max_timestamp, batch.next_offset - 1)
+            largest[batch.next_offset - 1] = reached
+        entries = [tuple(segment.time_index.entry(slot)) for slot in range(segment.time_index.entries)]
+        assert entries == sorted(set(entries))
+        assert {*entries} <= {*largest.values()}
+        assert {largest[offset] for offset in indexed} <= {*entries}
+        if segment is not self.log.segments[-1] and plain.batches:
+            assert entries[-1] == reached
+        assert tuple(segment.max_timestamp) == reached
 
     def check_read(self) -> None:
         offset = self.draw(st.integers(self.start, self.end))
