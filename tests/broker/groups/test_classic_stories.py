@@ -122,6 +122,30 @@ def test_the_first_delay_ends_with_the_rebalance_timeout() -> None:
 
 
 @pytest.mark.feature("CG-06")
+def test_a_group_that_fills_again_has_the_whole_first_delay_again() -> None:
+    """The first time it was over while a member was about to join; that says nothing about the next time."""
+    shell = Shell()
+    anna, ben = Person(shell), Person(shell)
+    anna.join()
+    shell.pass_ms(INITIAL_DELAY_MS - 1)
+    ben.member_id = ben.join_once().response.member_id
+    shell.pass_ms(1)
+    assert shell.state == "PreparingRebalance" and ben.join_once().error is NONE
+    shell.sync_all([anna, ben])
+    anna.leave()
+    ben.leave()
+    assert shell.state == "Empty"
+    clara, dora = Person(shell), Person(shell)
+    clara.join()
+    shell.pass_ms(INITIAL_DELAY_MS - 1)
+    assert dora.join().waits, "others may be starting"
+    shell.pass_ms(1)
+    assert shell.state == "PreparingRebalance", "somebody came meanwhile"
+    shell.pass_ms(INITIAL_DELAY_MS)
+    assert clara.generation == dora.generation
+
+
+@pytest.mark.feature("CG-06")
 def test_without_a_delay_the_first_begins_at_once() -> None:
     shell = Shell(group_initial_rebalance_delay_ms=0)
     anna = Person(shell)

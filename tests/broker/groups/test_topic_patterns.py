@@ -130,6 +130,22 @@ def test_a_pattern_without_subscribers_is_removed(rig: Rig) -> None:
 
 
 @pytest.mark.feature("CG-15")
+def test_a_pattern_that_is_given_up_during_its_search_has_no_result(rig: Rig) -> None:
+    reader = pattern_reader(rig, "a", "news-.*")
+    other = pattern_reader(rig, "b", "sport")
+    reader.fields["subscribed_topic_regex"] = "sport"
+    reader.beat(subscribed_topic_regex="sport")
+    rig.pass_ms(SEARCH_MS)
+    assert "news-.*" not in rig.group.subscribed.resolved
+    rig.pass_ms(LEAST_INTERVAL_MS)
+    other.beat()
+    rig.pass_ms(SEARCH_MS)
+    settle(reader, other)
+    assert rig.group.subscribed.resolved.keys() == {"sport"}
+    assert reader.partitions | other.partitions == {("sport", 0)}
+
+
+@pytest.mark.feature("CG-15")
 def test_names_and_patterns_are_combined(rig: Rig) -> None:
     reader = pattern_reader(rig, "a", "news-e.", "sport", "news-eu")
     rig.pass_ms(SEARCH_MS)
