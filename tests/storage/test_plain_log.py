@@ -302,8 +302,8 @@ class Pair:
         self.check_time_index(segment, plain, [entry[0] for entry in entries])
 
     def check_time_index(self, segment: Segment, plain: PlainSegment, indexed: list[int]) -> None:
-        """Each entry is the largest time so far and the first batch with it; it has that of each offset index entry, and
-        that of all batches in a closed segment.
+        """Each entry is the largest time so far and the first batch with it. There is one for each offset index entry,
+        and one for all batches in a closed segment.
         """
         largest: dict[int, tuple[int, int]] = {}
         reached = (-1, plain.base_offset)
