@@ -12,7 +12,7 @@ from barnabas.cluster.errors import ClusterError
 from barnabas.dev.embedded import embedded
 from barnabas.dev.snapshots import copy_state, replace_state
 
-SMALL_SEGMENTS = {"log.segment.bytes": "20000"}
+SMALL_SEGMENTS = {"log.segment.bytes": "1048576"}
 
 
 @pytest.mark.feature("OP-01")
@@ -20,7 +20,7 @@ def test_topics_records_and_groups_are_as_they_were(tmp_path: Path) -> None:
     with embedded(topics=["orders"], settings=SMALL_SEGMENTS) as servers:
         group = {"bootstrap_servers": servers, "group_id": "board", "auto_offset_reset": "earliest"}
         with sync.Producer(bootstrap_servers=servers) as producer:
-            producer.send_all("orders", [b"%d" % number + bytes(1000) for number in range(100)])
+            producer.send_all("orders", [b"%d" % number + bytes(30_000) for number in range(100)])
         with sync.Consumer("orders", **group) as consumer:  # type: ignore[arg-type]
             for _ in range(10):
                 next(consumer)
