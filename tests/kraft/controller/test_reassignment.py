@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from barnabas.kraft.metadata.image import PartitionImage
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
+from tests.examples import examples
+from tests.kraft.controller.conftest import Cluster
+
+BROKERS = (1, 2, 3, 4, 5)
 
 
 def reassign(cluster: Any, name: str, replicas: list[int] | None, **fields: Any) -> int:
@@ -106,3 +114,91 @@ def test_reassignments_that_are_refused(wide: Any) -> None:
     assert len(wide.log) == before
     assert reassign(wide, "t", [4, 2, 3], **fixed) == 0
     assert reassign(wide, "t", [5, 2, 3], **fixed) == 0
+
+
+class Moving:
+    """A partition that is moved to and fro, beside what clients asked for."""
+
+    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
+        self.draw = draw
+        self.cluster = Cluster(min_insync_replicas=1)
+        self.cluster.start(*BROKERS)
+        self.cluster.create_topic("t", [1, 2, 3])
+        self.holders: tuple[int, ...] = (1, 2, 3)
+        """Where the partition is, apart from a move."""
+        self.wanted: tuple[int, ...] | None = None
+
+    @property
+    def image(self) -> PartitionImage:
+        return self.cluster.partition("t")
+
+    def reassign(self) -> None:
+        wanted = self.draw(st.lists(st.sampled_from([*BROKERS, *BROKERS, 9]), max_size=4))
+        same_factor = self.draw(st.booleans())
+        request = AlterPartitionReassignmentsRequest(allow_replication_factor_change=not same_factor)
+        partition = ReassignablePartition(partition_index=0, replicas=list(wanted))
+        request.topics = [ReassignableTopic(name="t", partitions=[partition])]
+        before = self.image
+        error = self.cluster.send(request).responses[0].partitions[0].error_code
+        factor = len(self.holders if self.wanted is None else self.wanted)
+        if same_factor and len(wanted) != factor:
+            assert (error, self.image) == (ErrorCode.INVALID_REPLICATION_FACTOR, before)
+        elif not wanted or len({*wanted}) < len(wanted) or 9 in wanted:
+            assert (error, self.image) == (ErrorCode.INVALID_REPLICA_ASSIGNMENT, before)
+        else:
+            assert error == ErrorCode.NONE
+            self.wanted = tuple(wanted)
+            self.settle(before)
+
+    def cancel(self) -> None:
+        request = AlterPartitionReassignmentsRequest()
+        partition = ReassignablePartition(partition_index=0, replicas=None)
+        request.topics = [ReassignableTopic(name="t", partitions=[partition])]
+        before = self.image
+        error = self.cluster.send(request).responses[0].partitions[0].error_code
+        moves = bool(before.adding_replicas or before.removing_replicas)
+        if not moves:
+            assert (error, self.image) == (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, before)
+        elif not {*before.isr} & {*self.holders}:
+            assert (error, self.image) == (ErrorCode.INVALID_REPLICA_ASSIGNMENT, before)
+        else:
+            assert error == ErrorCode.NONE
+            self.wanted = None
+            assert {*self.image.replicas} == {*self.holders}
+            assert {*self.image.isr} == {*before.isr} & {*self.holders}
+            assert self.image.adding_replicas == self.image.removing_replicas == ()
+            self.holders = self.image.replicas
+
+    def sync(self) -> None:
+        """The leader proposes another ISR, with itself."""
+        before = self.image
+        others = [it for it in before.replicas if it != before.leader]
+        isr = [before.leader, *self.draw(st.lists(st.sampled_from(others), unique=True))] if others else [before.leader]
+        answer = self.cluster.propose_isr("t", isr)
+        assert answer.error_code in (ErrorCode.NONE, ErrorCode.NEW_LEADER_ELECTED)
+        self.settle(before)
+
+    def settle(self, before: PartitionImage) -> None:
+        """A move is over when all whom the client wants are in sync."""
+        image = self.image
+        assert image.leader in image.isr and {*image.isr} <= {*image.replicas}
+        if self.wanted is None:
+            assert image.replicas == self.holders
+        elif image.adding_replicas or image.removing_replicas:
+            assert not {*self.wanted} <= {*image.isr}
+            assert image.replicas[: len(self.wanted)] == self.wanted
+            assert {*image.adding_replicas} == {*self.wanted} - {*self.holders}
+            assert {*image.removing_replicas} == {*image.replicas} - {*self.wanted}
+            assert {*self.holders} <= {*image.replicas}, "the present ones hold it until the end"
+        else:
+            assert image.replicas == self.wanted
+            self.holders, self.wanted = self.wanted, None
+
+
+@pytest.mark.feature("MB-19")
+@settings(max_examples=examples(60))
+@given(st.data())
+def test_a_partition_is_where_the_last_request_wanted_it_or_on_its_way(data: st.DataObject) -> None:
+    moving = Moving(data.draw)
+    for _ in range(data.draw(st.integers(1, 12))):
+        getattr(moving, data.draw(st.sampled_from(["reassign", "reassign", "sync", "sync", "cancel"])))()
