@@ -88,7 +88,7 @@ def test_a_return_behind_which_nothing_comes_stays(tmp_path: Path) -> None:
     assert {each.change for each in mutations_of(path)} == {"the condition is negated"}
 
 
-def test_what_only_informs_is_not_mutated(tmp_path: Path) -> None:
+def test_code_that_only_informs_is_not_mutated(tmp_path: Path) -> None:
     path = tmp_path / "informs.py"
     path.write_text(
         "def check(code, limit):\n"

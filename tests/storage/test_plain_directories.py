@@ -52,7 +52,7 @@ class PlainLog:
     cleaned_to: int | None = None
 
     def checkpointed(self) -> dict[str, int | None]:
-        """What each checkpoint must say of it; its only segment begins at 0."""
+        """Its offset in each checkpoint; its only segment begins at 0."""
         start = min(self.start, self.durable)
         return {
             RECOVERY_POINT_CHECKPOINT: self.durable,
@@ -361,7 +361,7 @@ class Node:
         assert not any(each.recovery_points or each.high_watermarks for each in self.real.directories)
 
     def settles(self, key: Key, home: bytes | None) -> None:
-        """Of two logs, the one at home stays; a future log at home that has all takes over."""
+        """The log at home stays, of two; a future log at home that has all takes over."""
         copies = [place for place in self.plain.values() if key in place.logs]
         losers = [place for place in copies if len(copies) > 1 and self.ids[place.path] != home]
         target = next((place for place in self.plain.values() if key in place.futures), None)

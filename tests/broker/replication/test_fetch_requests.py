@@ -166,7 +166,7 @@ class Throttling:
 @pytest.mark.feature("RE-02", "RE-06", "RE-20")
 @settings(max_examples=examples(100))
 @given(st.data())
-def test_what_a_follower_wants_is_asked_for_in_one_way(data: st.DataObject) -> None:
+def test_a_follower_is_asked_for_in_one_way(data: st.DataObject) -> None:
     """A fetch, the bounds, the epochs, or nothing until the end of a backoff."""
     draw = data.draw
     clock = SimpleNamespace(now_ms=1_000)

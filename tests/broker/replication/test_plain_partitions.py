@@ -385,7 +385,7 @@ def steps_of(partitions: Partitions, delta: MetadataDelta) -> int:
 
 @pytest.mark.feature("MB-05")
 def test_a_later_registration_does_not_make_known_metadata_wrong() -> None:
-    """A broker that registered again hears of that later."""
+    """A broker that registered again reads of that later."""
     epoch = 101
     broker = Broker(lambda strategy: None)
     broker.real._broker_epoch = lambda: epoch

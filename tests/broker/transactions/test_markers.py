@@ -201,7 +201,7 @@ async def test_markers_that_arrive_during_a_request_go_with_the_next(writer: Wri
 
 
 @pytest.mark.feature("TX-07", "OB-01")
-async def test_what_is_queued_and_what_waits_for_a_leader_is_counted(writer: Writer) -> None:
+async def test_markers_that_wait_are_counted(writer: Writer) -> None:
     broker = writer.brokers[1]
     broker.hangs = trio.Event()
     writer.write(A, producer_id=1)

@@ -286,7 +286,7 @@ def test_a_standby_controller_notes_who_is_back(cluster: Any) -> None:
     assert dict(unfenced.facts) == {"broker_epoch": cluster.epochs[2], "fenced": 0, "hearsay": 1}
 
 
-def test_what_takes_a_partition_offline_or_may_lose_records_is_alarming(make_cluster: Any) -> None:
+def test_an_offline_partition_and_an_unclean_leader_are_alarming(make_cluster: Any) -> None:
     cluster = make_cluster(levels={"eligible.leader.replicas.version": 0})
     cluster.start(1, 2, 3)
     cluster.create_topic("clean", [1, 2])
@@ -348,8 +348,8 @@ def test_many_partitions_that_lose_their_eligible_replicas_are_noted_as_a_number
     cluster.create_topic("many", *[[1, 2]] * (4 + more))
     cluster.die(2)
     assert alter_min_insync_replicas(cluster, (TOPIC_RESOURCE, "many"), "1") == 0
-    told = [it for it in cluster.decisions.since(0, "topic many") if "no longer have" in it.what]
-    assert [it.what for it in told] == ["3 more partitions no longer have eligible leader replicas"] * bool(more)
+    noted = [it for it in cluster.decisions.since(0, "topic many") if "no longer have" in it.what]
+    assert [it.what for it in noted] == ["3 more partitions no longer have eligible leader replicas"] * bool(more)
     changed = [it for index in range(4 + more) for it in cluster.decisions.since(0, f"many-{index}")]
     assert len([it for it in changed if "changed [2] -> []" in it.what]) == 4
 

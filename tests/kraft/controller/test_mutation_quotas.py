@@ -79,7 +79,7 @@ def test_a_deleted_topic_spends_its_partitions(cluster: Cluster) -> None:
     assert sorted(cluster.image.topics.by_name) == ["t1"]
 
 
-def test_what_is_refused_for_another_reason_spends_nothing(cluster: Cluster) -> None:
+def test_a_refusal_for_another_reason_spends_nothing(cluster: Cluster) -> None:
     cluster.send(created(3))
     tokens = Tokens(100)
     send(cluster, created(3), tokens)

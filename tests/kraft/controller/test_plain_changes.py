@@ -127,7 +127,7 @@ def plain(wanted: Wanted) -> Outcome:
         back = [it for it in change.unclean_restarts if it in before.elr and it not in change.emptied]
         last_known = (back[-1],) if back else last_known
 
-    # Who leads.
+    # The leader.
     complete = isr or elr
     order = [before.leader, *replicas]
     if change.election is Election.PREFERRED:
@@ -159,7 +159,7 @@ def plain(wanted: Wanted) -> Outcome:
     shrinks = isr != before.isr and not {*before.isr} <= {*isr}
     bumps = moved or not {*before.replicas} <= {*replicas} or (rules.metadata_version <= 11 and shrinks)
 
-    # Who led last, while nobody does.
+    # The last leader, while there is none.
     if rules.elr_enabled and not isr and before.isr:
         alone = before.isr[0] if len(before.isr) == 1 else NO_LEADER
         last = before.leader if before.leader != NO_LEADER else alone

@@ -45,7 +45,7 @@ class PlainHistory:
         return known[-1] if known else (None, None)
 
     def forget_before(self, offset: int) -> None:
-        """Of those before a log start, the last of each kind stays known."""
+        """The log starts there: of earlier records the last of each kind stays known."""
         kept = {id(self.records[place]) for place in self.last_places(offset)}
         self.records = [each for each in self.records if each.offset >= offset or id(each) in kept]
 
