@@ -24,7 +24,7 @@ from barnabas.broker.replication.fetcher import (
 )
 from barnabas.broker.replication.follower import BoundsWanted, EpochWanted, FetchWanted
 from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -254,3 +254,26 @@ async def test_after_a_failure_the_connection_is_closed_and_the_next_one_waits(
     assert waits_ms[1:] == growing[1:] and LAST_RETRY_MS in waits_ms
     assert leader.closed == len(leader.times)
     assert all(request.session_epoch == 0 and request.topics for request in leader.fetches), "in full each time"
+
+
+@pytest.mark.feature("RE-20")
+def test_fetched_bytes_count_for_the_throttle() -> None:
+    """Those of partitions that are still followed."""
+    fetcher = fetcher_of(Leader())
+    passed: list[tuple[tuple[str, int], int, int]] = []
+    quota = SimpleNamespace(holds_back=lambda *_, **__: False, passed=lambda *counted: passed.append(counted))
+    fetcher.throttle = cast(Any, quota)
+    fetched: list[int] = []
+    for index in range(3):
+        partition = Drawn(index)
+        partition.wanted = FetchWanted(1, 0, 0, 0)
+        partition.fetched = lambda wanted, data: fetched.append(data.partition_index)  # type: ignore[attr-defined]
+        fetcher.add(cast(Any, partition))
+    fetcher._gather()
+    fetcher.remove(fetcher._partitions[TOPIC_ID, 2])
+    answers = [PartitionData(partition_index=index, records=bytes(index * 10), high_watermark=7) for index in range(4)]
+    response = FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=answers)])
+    fetcher._apply(response)
+    assert fetched == [0, 1]
+    assert passed == [(("t", 1), 10, 1_000)]
+    assert fetcher.high_watermarks == {(TOPIC_ID, 0): 7, (TOPIC_ID, 1): 7}

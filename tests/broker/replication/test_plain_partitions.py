@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.replication.partition import Partition, PartitionHost
+from barnabas.broker.replication.partition import FetchKind, Partition, PartitionHost, ReadRequest
 from barnabas.broker.replication.partitions import PARTITION_ITEMS, Partitions, ReplicationSettings
-from barnabas.broker.replication.replica import IsrChangeWanted, ReplicaSettings
+from barnabas.broker.replication.replica import FollowerFetch, IsrChangeWanted, ReplicaSettings
 from barnabas.kraft.metadata.delta import MetadataDelta, TopicDelta
 from barnabas.kraft.metadata.image import (
     BROKER_RESOURCE,
@@ -394,3 +394,35 @@ def test_a_later_registration_does_not_make_known_metadata_wrong() -> None:
     broker.brokers[2] = replace(broker.brokers[2], fenced=True)
     broker.apply()
     assert broker.real.image.cluster.brokers[2].fenced
+
+
+@pytest.mark.feature("RE-09", "MB-03")
+def test_a_leader_is_certain_for_a_session_after_the_fetch_of_a_follower() -> None:
+    """It may be fenced itself: the controllers do not answer."""
+    broker = Broker(lambda strategy: None)
+    clock: Any = SimpleNamespace(now_ms=lambda: broker.now_ms)
+    looked: list[str] = []
+    host = PartitionHost(
+        clock,
+        clock,
+        broker.propose,
+        broker.follow,
+        lambda partition: looked.append(partition.name),
+        may_be_fenced=lambda: True,
+        session_timeout_ms=9_000,
+    )
+    broker.real = Partitions(ReplicationSettings(SELF, LAG_MS), broker.store, host, broker.config, lambda: 101)
+    one = PartitionImage((1, 2), (bytes(16),) * 2, (1, 2), leader=1)
+    broker.topics = {TOPIC_ID: TopicImage("orders", TOPIC_ID, {0: one})}
+    broker.apply()
+    partition = broker.real.find(TOPIC_ID, 0)
+    assert partition is not None and partition.is_forgotten, "nobody has fetched"
+    read = ReadRequest(FetchKind.REPLICA, 0, 100)
+    partition.follower_read(FollowerFetch(2, 102, 0, 0), read)
+    broker.now_ms += 9_000
+    looked.clear()
+    partition.wake_if_forgotten()
+    assert not partition.is_forgotten and looked == []
+    broker.now_ms += 1
+    partition.wake_if_forgotten()
+    assert partition.is_forgotten and looked == ["orders-0"]
