@@ -158,6 +158,11 @@ async def test_a_move_is_cancelled_by_a_move_back(rig: Rig) -> None:
     assert places(rig, 1)[0] == source
     ids = {Path(it.path).name: it.directory_id for it in rig.broker(1).store.directories.directories}
     assert rig.placed(2, "t").directory_of(1) == ids[source]
+    last = rig.broker(1).decisions.since(0, "t-0")[-1]
+    assert last.sentence.endswith(f"stays in /broker-1/{source}: the move was cancelled")
+    await rig.configure(BROKER, "", **{RATE.replace(".", "_"): "100000000"})
+    assert await move(rig, other(source), 0) == [0]
+    await rig.until(lambda: places(rig, 1)[0] == other(source))
 
 
 @pytest.mark.feature("RE-19", "RE-20")

@@ -95,9 +95,11 @@ class Answers:
         self._verifier = verifier
         self.of: dict[int, dict[TopicPartition, ErrorCode]] = {}
 
-    async def ask(self, number: int, name: str, epoch: int, *partitions: TopicPartition, add: bool = False) -> None:
+    async def ask(
+        self, number: int, name: str, epoch: int, *partitions: TopicPartition, add: bool = False, producer_id: int = 7
+    ) -> None:
         async def asking() -> None:
-            self.of[number] = await self._verifier.verify(name, 7, epoch, partitions, add=add)
+            self.of[number] = await self._verifier.verify(name, producer_id, epoch, partitions, add=add)
 
         self._nursery.start_soon(asking)
         await trio.sleep(0.001)
@@ -145,6 +147,24 @@ async def test_a_newer_epoch_rejects_an_older_one(rig: Rig, verifier: Transactio
         }
         Line.gate.set()
     assert answers.of[4] == {("t", 4): E.NONE}
+
+
+@pytest.mark.feature("TX-05")
+@with_line
+async def test_another_producer_of_the_same_name_takes_the_place_of_the_one_before(
+    rig: Rig, verifier: TransactionVerifier
+) -> None:
+    """Epochs of different producer ids cannot be compared."""
+    async with trio.open_nursery() as nursery:
+        answers = Answers(nursery, verifier)
+        await answers.ask(0, "a", 0, ("t", 0))
+        await answers.ask(1, "a", 5, ("t", 1))
+        await answers.ask(2, "a", 1, ("t", 2), producer_id=8)
+        await answers.ask(3, "a", 9, ("t", 3))
+        assert answers.of == {1: {("t", 1): E.NETWORK_EXCEPTION}, 2: {("t", 2): E.NETWORK_EXCEPTION}}
+        Line.gate.set()
+    assert answers.of[3] == {("t", 3): E.NONE}
+    assert [it.producer_id for request in Line.requests for it in request.transactions] == [7, 7]
 
 
 @pytest.mark.feature("TX-05")
