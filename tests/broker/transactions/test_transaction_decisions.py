@@ -167,7 +167,7 @@ def test_a_timed_out_transaction_is_part_of_the_story_of_its_first_partitions() 
 
 def test_an_expired_id_is_noted_with_the_time_it_was_unused() -> None:
     shell = Shell(
-        transactional_id_expiration_ms=50_000, transaction_remove_expired_transaction_cleanup_interval_ms=7_000
+        transactional_id_expiration_ms=55_000, transaction_remove_expired_transaction_cleanup_interval_ms=7_000
     )
     shell.pass_ms(1_000)
     shell.init()
