@@ -65,7 +65,10 @@ class Wanted:
 def a_change(draw: Draw) -> Wanted:
     has_elr = draw(st.booleans())
     partition = a_partition(draw, elr=has_elr)
-    able, roomy = frozenset(some_of(draw, BROKERS)), frozenset(some_of(draw, BROKERS))
+    able = frozenset(it for it in BROKERS if draw(st.integers(0, 2)))
+    if draw(st.integers(0, 2)) == 0:
+        able -= {*partition.isr, *partition.elr}
+    roomy = frozenset(it for it in BROKERS if draw(st.integers(0, 2)))
     rules = PartitionRules(
         lambda broker: broker in able,
         lambda broker: broker in roomy,
