@@ -1,4 +1,4 @@
-"""Core: what a link does to one direction of one connection: bytes leave late, slowly, in part, or not at all.
+"""Core: one direction of one connection over a link that lets bytes leave late, slowly, in part, or not at all.
 
 Order stays, as in TCP: what waits keeps back what came after it. The time is an argument, in seconds.
 """

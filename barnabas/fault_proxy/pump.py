@@ -14,7 +14,7 @@ _RECEIVE_BYTES = 128 << 10
 
 
 class Side(Protocol):
-    """What the proxy does to one direction: `Stream`, or a side of a `Dialogue`."""
+    """One direction as the proxy passes it on: `Stream`, or a side of a `Dialogue`."""
 
     buffered: int
     is_reset: bool
@@ -58,6 +58,10 @@ class Proxied:
         self.there.wake()
         self.back.wake()
 
+    async def answered_some(self) -> None:
+        """Wait until more bytes came from the target."""
+        await self.back.received.wait()
+
 
 class _Way:
     """One direction, with its two sockets."""
@@ -69,6 +73,8 @@ class _Way:
         self._unsent: list[memoryview] = []
         self._news = trio.Event()
         self._room = trio.Event()
+        self.received = trio.Event()
+        """Set, and replaced, whenever bytes came."""
         self.sender_gone = False
         self.other = self
 
@@ -83,6 +89,8 @@ class _Way:
                 self.stream.feed(bytes(buffer[:count]), trio.current_time())
                 self.wake()
                 self.other.wake()
+                received, self.received = self.received, trio.Event()
+                received.set()
                 while self.stream.buffered > MOST_BUFFERED_BYTES:
                     self._room = trio.Event()
                     await self._room.wait()
