@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from barnabas.cluster.errors import ClusterError
 from barnabas.fault_proxy.answering import answer_frame, changed_answer
 from barnabas.fault_proxy.endpoints import LocalAddress
 from barnabas.fault_proxy.error_answers import error_answer, has_errors_by_topic
@@ -22,7 +23,7 @@ from barnabas.fault_proxy.rules import CLIENT, Faults
 from barnabas.fault_proxy.sessions import SessionReset
 from barnabas.fault_proxy.topics import TopicNames, split
 from barnabas.fault_proxy.waiting import Waiting
-from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.errors import EncodeError, ErrorCode
 from barnabas.runtime.world import Chance
 
 MOST_REQUEST_BYTES = 100 << 20
@@ -120,6 +121,12 @@ class Dialogue:
             self._strike(rule, asked, now)
 
     def _strike(self, rule: Rule, asked: Asked, now: float) -> None:
+        try:
+            self._do(rule, asked, now)
+        except EncodeError as error:
+            self.stop(f"{asked.spec}: {error}", now)
+
+    def _do(self, rule: Rule, asked: Asked, now: float) -> None:
         fault = rule.fault
         if fault.drop == "request":
             self._loses_requests = True
@@ -177,7 +184,12 @@ class Dialogue:
             waiting.take(frame)
             return
         self._see(waiting.asked, frame, waiting.rule, is_request=False)
-        self._answer(waiting, changed_answer(waiting, frame, self._common.topics, self._local), now)
+        try:
+            changed = changed_answer(waiting, frame, self._common.topics, self._local)
+        except (ClusterError, EncodeError) as error:
+            self.stop(str(error), now)
+            return
+        self._answer(waiting, changed, now)
 
     def _answer_in_order(self, now: float) -> None:
         """Send answers of the proxy for which no earlier one is missing."""

@@ -12,13 +12,14 @@ from typing import Any
 from barnabas.fault_proxy.topics import IsMeant
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.refusals import refusal_of
+from barnabas.protocol.refusals import AT_THE_TOP_ONLY, refusal_of
 from barnabas.protocol.schema import Message, Struct, parse_versions
 
 TEXT = "injected by barnabas proxy"
 """Message of an injected error, where the response has room for one."""
 
 NO_NODE = -1
+FIRST_WITH_MANY_COORDINATORS = 4
 
 WITH_ERRORS_OF_PARTITIONS = frozenset([ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE])
 """APIs whose clients read no partition if there is an error at the top."""
@@ -45,7 +46,7 @@ def error_answer(request: Message, version: int, code: ErrorCode, throttle_ms: i
     if key in WITH_ERRORS_OF_PARTITIONS and code not in ERRORS_OF_THE_WHOLE and _has_items(answer, version):
         answer.error_code = ErrorCode.NONE
     if key is ApiKey.FIND_COORDINATOR:
-        for each in (answer, *answer.coordinators):
+        for each in answer.coordinators if version >= FIRST_WITH_MANY_COORDINATORS else (answer,):
             each.node_id = each.port = NO_NODE
     if throttle_ms and any(spec.name == "throttle_time_ms" for spec in answer.FIELDS):
         answer.throttle_time_ms = throttle_ms
@@ -79,6 +80,8 @@ def merge(answer: Any, refused: Any, version: int) -> None:
 
 def has_errors_by_topic(request: Message, version: int) -> bool:
     """Whether the answer says errors for each of the items that a request names."""
+    if request.API_KEY in AT_THE_TOP_ONLY:
+        return False
     response = API_SPECS[ApiKey(request.API_KEY)].response_type()
     return any(_is_list_with_errors(spec, version) for spec in response.FIELDS)
 

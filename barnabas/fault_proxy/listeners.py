@@ -220,6 +220,9 @@ class ClusterProxy:
                 was_reset = await self._exchange(listener, near, far)
         except ConnectionLost:
             pass
+        except Exception:
+            # A mistake of ours ends this connection alone.
+            log.exception("%s: the connection of %s ended", listener.name, near.peer_host)
         finally:
             if was_reset or far is None:
                 accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
