@@ -45,7 +45,7 @@ class Seen:
     correlation_id: int
     client_id: str | None
     frame: bytes
-    """As the sender sent it, without its size."""
+    """Without its size: a request as the client sent it, an answer as it leaves for the client."""
     rule: Rule | None
 
 
@@ -183,7 +183,6 @@ class Dialogue:
         if waiting.take is not None:
             waiting.take(frame)
             return
-        self._see(waiting.asked, frame, waiting.rule, is_request=False)
         try:
             changed = changed_answer(waiting, frame, self._common.topics, self._local)
         except (ClusterError, EncodeError) as error:
@@ -196,12 +195,12 @@ class Dialogue:
         while self._waiting and self._waiting[0].answer is not None:
             waiting = self._waiting.popleft()
             assert waiting.answer is not None
-            self._see(waiting.asked, waiting.answer, waiting.rule, is_request=False)
             self._answer(waiting, waiting.answer, now)
 
     def _answer(self, waiting: Waiting, frame: bytes, now: float) -> None:
         if self._loses_answers:
             return
+        self._see(waiting.asked, frame, waiting.rule, is_request=False)
         due, delay, data = self.answers.arrival(now), 0.0, sized(frame)
         if waiting.rule is not None:
             fault = waiting.rule.fault

@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeVar
 
 from barnabas.cluster.errors import WrongArgument
 from barnabas.fault_proxy.fault_rule import FaultRule, make_rule, parse_rule
+from barnabas.fault_proxy.link_rule import make_link
 from barnabas.fault_proxy.listeners import ClusterProxy
 from barnabas.fault_proxy.rule_book import Rule
-from barnabas.fault_proxy.rules import LinkState
 from barnabas.fault_proxy.setup import Config, ProxySetup, running_proxy
 from barnabas.portal import Held, Portal
 
@@ -88,8 +88,9 @@ class ProxiedServers(str):
         self.link(broker, direction, cut=True)
 
     def link(self, broker: str | int = "", direction: Direction = "both", **state: Any) -> None:
-        """Break the ways to a broker otherwise: fields of `LinkState`, such as `bytes_per_second` or `latency_ms`."""
-        self._call(lambda: self._proxy.set_link(LinkState(**state), str(broker), direction))
+        """Break the ways to a broker otherwise: fields of `LinkRule`, such as `bytes_per_second` or `latency_ms`."""
+        rule = make_link({"broker": broker, "direction": direction, **state}, "link")
+        self._call(lambda: self._proxy.set_link(rule.state, rule.broker, rule.direction))
 
     def heal(self) -> None:
         """End cuts and other faults of links. Rules stay."""

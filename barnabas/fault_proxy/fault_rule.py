@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from barnabas.cluster.errors import WrongArgument
 from barnabas.fault_proxy.topics import names_topics
+from barnabas.fault_proxy.wrong_field import reason_of
 from barnabas.protocol.api_keys import API_SPECS, ApiKey, ApiSpec
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.throttle_times import FIELD as THROTTLE_FIELD
@@ -183,25 +184,10 @@ def make_rule(given: dict[str, Any], where: str) -> FaultRule:
     try:
         return FaultRule(**given)
     except ValidationError as error:
-        raise WrongArgument(f"{where}: {'; '.join(_reason(each) for each in error.errors())}") from None
+        reasons = "; ".join(reason_of(each, FaultRule.model_fields) for each in error.errors())
+        raise WrongArgument(f"{where}: {reasons}") from None
     except TypeError:
         raise WrongArgument(f"{where}: names must be texts") from None
-
-
-def _reason(error: Any) -> str:
-    name = ".".join(str(part) for part in error["loc"])
-    if error["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(name, FaultRule.model_fields, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(FaultRule.model_fields)}"
-        return f"{name} is unknown; {hint}"
-    if error["type"] == "missing":
-        return f"{name} is missing"
-    reason = str(error["msg"]).removeprefix("Value error, ").replace("Input should", "must")
-    if error["type"] == "literal_error":
-        reason = reason.replace("'", "")
-    if not name:
-        return reason
-    return f"{name} {reason}" + ("" if "got " in reason else f"; got {error['input']!r}")
 
 
 def _spec_of(key: int) -> ApiSpec | None:

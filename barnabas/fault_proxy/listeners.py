@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import trio
 
@@ -121,6 +122,23 @@ class ClusterProxy:
     @property
     def connections(self) -> int:
         return len(self._connections)
+
+    @property
+    def targets(self) -> list[str]:
+        """The bootstrap servers of the cluster."""
+        return [address_text(*address) for address in self.options.to]
+
+    def brokers(self) -> list[dict[str, Any]]:
+        """Addresses of the cluster, and the port of the proxy for each."""
+        return [{"broker": each.name, "node_id": each.node_id, "port": each.port} for each in self.listeners.values()]
+
+    def node_id_of(self, broker: str) -> int:
+        """-1: unknown."""
+        return next((each.node_id for each in self.listeners.values() if each.name == broker), -1)
+
+    def complain(self, text: str) -> None:
+        """Log a line about the proxy itself."""
+        log.warning("%s", text)
 
     # ---- links
 

@@ -45,6 +45,11 @@ class ProxySetup:
             raise WrongArgument(f"--to {error}") from None
         return tuple(dict.fromkeys(found))
 
+    def check(self) -> None:
+        """Raises `WrongArgument`."""
+        self.addresses()
+        self.listening()
+
     def listening(self) -> Address:
         """Host and port to listen on."""
         text = str(self.listen)
