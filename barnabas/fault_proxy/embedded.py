@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
@@ -13,6 +14,8 @@ from barnabas.fault_proxy.listeners import ClusterProxy
 from barnabas.fault_proxy.rule_book import Rule
 from barnabas.fault_proxy.setup import Config, ProxySetup, running_proxy
 from barnabas.portal import Held, Portal
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -117,7 +120,8 @@ def proxy(
 
     `to`: its bootstrap servers. `listen`: a port, or `host:port`; 0 is any free one. `config`: client settings towards
     the cluster, under Kafka's names, as a mapping or a properties file. `advertise`: host that clients are given.
-    `seed` fixes the chance of rules. Raises `barnabas.cluster.errors.ClusterError`, whose message is one line.
+    `seed` fixes the chance of rules. Rules that did nothing are logged at the end. Raises
+    `barnabas.cluster.errors.ClusterError`, whose message is one line.
     """
     portal = Portal()
     portal.start()
@@ -127,6 +131,8 @@ def proxy(
         try:
             yield ProxiedServers(running, portal)
         finally:
+            for line in running.common.rules.never_struck():
+                log.warning("%s", line)
             held.close()
     finally:
         portal.stop()
