@@ -30,6 +30,8 @@ MOST_REQUEST_BYTES = 100 << 20
 """The default of socket.request.max.bytes."""
 MOST_ANSWER_BYTES = 256 << 20
 MOST_UNANSWERED = 10_000
+MOST_READY_BYTES = 16 << 20
+"""Answers of the proxy that wait for those of the broker before them."""
 _SIZE_BYTES = 4
 
 
@@ -74,6 +76,7 @@ class Dialogue:
         self._common = common
         self._local = local
         self._waiting: deque[Waiting] = deque()
+        self._ready_bytes = 0
         self._loses_requests = False
         self._loses_answers = False
         self._sessions = SessionReset()
@@ -162,7 +165,10 @@ class Dialogue:
 
     def _wait_for(self, waiting: Waiting, now: float) -> None:
         self._waiting.append(waiting)
+        self._ready_bytes += len(waiting.answer or b"")
         self._answer_in_order(now)
+        if self._ready_bytes > MOST_READY_BYTES:
+            self.stop(f"answers of more than {MOST_READY_BYTES} bytes wait for earlier ones", now)
 
     # ---- answers
 
@@ -198,6 +204,7 @@ class Dialogue:
             self._answer(waiting, waiting.answer, now)
 
     def _answer(self, waiting: Waiting, frame: bytes, now: float) -> None:
+        self._ready_bytes -= len(waiting.answer or b"")
         if self._loses_answers:
             return
         self._see(waiting.asked, frame, waiting.rule, is_request=False)

@@ -161,7 +161,7 @@ class HttpPage:
             "<title>barnabas proxy</title><style>body{font:14px system-ui;margin:2em}td,th{padding:.1em 1em .1em 0;"
             "text-align:left}</style>",
             f"<h1>Proxy before {html.escape(', '.join(sorted(self._proxy.targets)))}</h1>",
-            f"<p>{self._proxy.connections} connections",
+            f"<p>{len(self._proxy.connected)} connections",
             _table("Rules", ("number", "rule", "matched", "struck"), rules),
             _table("Brokers", ("id", "address", "port here"), brokers),
             _table("Newest messages", ("connection", "client", "direction", "API", "errors", "rule"), newest[::-1]),

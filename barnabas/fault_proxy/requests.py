@@ -79,6 +79,8 @@ class Asked:
 
     def is_about(self, fault: FaultRule, topics: TopicNames) -> bool:
         """Whether a rule for its API and client is about it: about a topic that it names, if the rule has one."""
+        if fault.needs_answer and self.wants_no_answer:
+            return False
         if fault.topic is None:
             return fault.error is None or self.is_readable
         if not self.is_readable:

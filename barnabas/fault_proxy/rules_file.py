@@ -51,8 +51,9 @@ def parse_rules(text: str, name: str) -> Faults:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise WrongArgument(f"{name}: {' '.join(str(error).split())}") from None
     if not isinstance(found, dict) or not found or not set(found) <= {"rules", "links"}:
-        got = ", ".join(map(str, found)) if isinstance(found, dict) else type(found).__name__
-        raise WrongArgument(f"{name}: must have the lists rules and links, or one of them; got {got or 'nothing'}")
+        got = ", ".join(map(repr, found)) if isinstance(found, dict) else type(found).__name__
+        got = got if found else "nothing"
+        raise WrongArgument(f"{name}: must have the lists rules and links, or one of them; got {got}")
     return Faults(
         [rule_of(each, f"{name}: rule {number}") for number, each in enumerate(_list(found, "rules", name), start=1)],
         [link_of(each, f"{name}: link {number}") for number, each in enumerate(_list(found, "links", name), start=1)],
