@@ -138,7 +138,7 @@ def test_a_group_finds_its_coordinator_through_the_proxy(any_cluster: AnyCluster
     assert sum(each.offset for each in committed.values()) == 30
 
 
-def test_transactions_work_through_it_and_no_address_of_the_cluster_is_seen(any_cluster: AnyCluster, proxy: ProxiedServers) -> None:
+def test_clients_see_no_address_of_the_cluster(any_cluster: AnyCluster, proxy: ProxiedServers) -> None:
     topic = any_cluster.create_topic("shared")
     with (
         sync.Producer(bootstrap_servers=proxy, transactional_id=any_cluster.new_name("writer")) as producer,
@@ -197,3 +197,39 @@ def test_a_wrong_password_is_reported_by_the_proxy(secured: SecuredKafka) -> Non
         barnabas.proxy(to=servers, config=config),
     ):
         pass
+
+
+def test_a_share_consumer_gets_every_record_in_spite_of_errors(any_cluster: AnyCluster, proxy: ProxiedServers) -> None:
+    topic, group = any_cluster.create_topic("shared"), any_cluster.new_name("sharers")
+    with sync.Admin(bootstrap_servers=any_cluster.bootstrap_servers) as admin:
+        resource = barnabas.ConfigResource(barnabas.ResourceType.GROUP, group)
+        admin.incremental_alter_configs({resource: [barnabas.AlterConfigOp("share.auto.offset.reset", "earliest")]})
+    with sync.Producer(bootstrap_servers=proxy) as producer:
+        for number in range(50):
+            producer.send(topic, str(number).encode())
+    refused = proxy.fail("ShareFetch", topic=topic, error="NOT_LEADER_OR_FOLLOWER", after=1, times=2)
+    lost = proxy.fail("ShareAcknowledge", error="NOT_LEADER_OR_FOLLOWER", times=1)
+    seen: set[bytes] = set()
+    with sync.ShareConsumer(topic, bootstrap_servers=proxy, group_id=group, max_poll_records=10) as consumer:
+        while len(seen) < 50 or refused.struck < 2:
+            seen.update(record.value for record in consumer.poll(timeout_ms=500))
+            consumer.commit()
+    assert len(seen) == 50
+    assert (refused.struck, lost.struck) == (2, 1)
+
+
+@pytest.mark.client("confluent-kafka")
+def test_a_transaction_ends_once_though_its_answers_are_lost(any_cluster: AnyCluster, proxy: ProxiedServers) -> None:
+    from confluent_kafka import Producer
+
+    topic = any_cluster.create_topic("transacted")
+    writer = Producer({"bootstrap.servers": proxy, "transactional.id": any_cluster.new_name("writer")})
+    proxy.fail("InitProducerId", error="COORDINATOR_LOAD_IN_PROGRESS", times=1)
+    lost = proxy.fail("EndTxn", cut="response", times=1)
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    for key, value in RECORDS:
+        writer.produce(topic, value, key, partition=0)
+    writer.commit_transaction(30)
+    assert lost.struck == 1
+    assert Confluent(any_cluster.bootstrap_servers).consume(topic, len(RECORDS)) == SEEN
