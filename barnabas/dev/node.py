@@ -22,7 +22,7 @@ from barnabas.runtime.error_groups import only_error
 from barnabas.settings.errors import SettingsError
 
 if TYPE_CHECKING:
-    from barnabas.broker.node import BrokerNode
+    from barnabas.broker.parts import BrokerParts
     from barnabas.client.admin import Admin
     from barnabas.dev.security import DevSecurity
     from barnabas.settings.combined import CombinedSettings
@@ -35,7 +35,7 @@ SECURE_PORTS = 41
 class DevNode:
     """A development node that serves clients."""
 
-    broker: BrokerNode
+    broker: BrokerParts
     bootstrap_servers: str
     directory: Path
     is_secure: bool = False
