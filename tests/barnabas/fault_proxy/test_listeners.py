@@ -20,11 +20,7 @@ from barnabas.fault_proxy.setup import ProxySetup, running_proxy
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.framing import request_prefix
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
-from barnabas.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.schema import encode
 from barnabas.runtime.network import RealNetwork
 from barnabas.runtime.world import Connection, ConnectionLost, Listener
@@ -91,13 +87,12 @@ async def test_a_request_that_never_ends_holds_up_nobody(barnabas_broker: Embedd
 
 async def test_a_client_that_does_not_read_is_not_read(barnabas_broker: EmbeddedServers) -> None:
     async with before(barnabas_broker) as proxy:
-        proxy.common.rules.add(parse_rule("OffsetFetch error=NOT_COORDINATOR"))
-        topics = [OffsetFetchRequestTopics(name="t", partition_indexes=list(range(50_000)))]
-        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
-        frame = sized(request_prefix(ApiKey.OFFSET_FETCH, 8, 1, "app") + encode(request, 8))
+        proxy.common.rules.add(parse_rule("DeleteTopics error=TOPIC_DELETION_DISABLED"))
+        request = DeleteTopicsRequest(topic_names=["t" * 30_000] * 10)  # the answer repeats the names
+        frame = sized(request_prefix(ApiKey.DELETE_TOPICS, 5, 1, "app") + encode(request, 5))
         greedy, good = await connect(proxy), await connect(proxy)
         sent = 0
-        with trio.move_on_after(20) as patience:
+        with trio.move_on_after(50) as patience:
             while True:
                 count = greedy.send_now([frame[sent % len(frame) :]])
                 sent += count
