@@ -1,4 +1,4 @@
-"""Core: what passed a proxy, as an entry of a trace and as a line for people.
+"""Core: a message that passed a proxy, as an entry of a trace and as a line for people.
 
 An entry is a JSON object: `time` (ms since the epoch), `connection`, `broker`, `node_id`, `client`, `direction`, `api`,
 `version`, `correlation_id`, `bytes`; `rule` if one struck; `errors` of a response; `body`, decoded and bounded; and
