@@ -56,7 +56,11 @@ def error_answer(request: Message, version: int, code: ErrorCode, throttle_ms: i
 
 
 def put_into_metadata(answer: Any, code: ErrorCode, is_meant: IsMeant) -> None:
-    """Put an error into the topics of a Metadata response that are meant; brokers stay as they are."""
+    """Put an error into the topics of a Metadata response that are meant; brokers stay as they are.
+    REBOOTSTRAP_REQUIRED is about the whole (KIP-1102)."""
+    if code is ErrorCode.REBOOTSTRAP_REQUIRED:
+        answer.error_code = code
+        return
     for topic in answer.topics:
         if topic.name is not None and is_meant(topic.name):
             topic.error_code = code
