@@ -263,3 +263,18 @@ def test_rules_find_the_topics_of_a_consumer_that_is_in_a_fetch_session(
         consumer.wait()
         consumer.stdout.close()
     assert (refused.struck, heartbeat.struck) == (2, 1)
+
+
+def test_a_client_may_log_in_by_itself_through_the_proxy(secured: SecuredKafka) -> None:
+    config = secured.options("SASL_PLAINTEXT")
+    with barnabas.proxy(to=config.pop("bootstrap_servers")) as proxy:
+        with sync.Admin(bootstrap_servers=proxy, **config) as admin:
+            [node] = admin.describe_cluster().nodes
+            assert f"{node.host}:{node.port}" == proxy
+        refused = proxy.fail("SaslAuthenticate", error="SASL_AUTHENTICATION_FAILED", times=1)
+        with (
+            sync.Admin(bootstrap_servers=proxy, **config) as admin,
+            pytest.raises(barnabas.errors.SaslAuthenticationException),
+        ):
+            admin.describe_cluster()
+        assert refused.struck == 1
