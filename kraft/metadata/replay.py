@@ -78,6 +78,8 @@ class ImageReplay:
         self._topics_by_name = _Shared(before.topics.by_name)
         self._topics_by_id = _Shared(before.topics.by_id)
         self._configs = _Shared(before.configs)
+        self._overrides: dict[ConfigResource, dict[str, str]] = {}
+        """Overrides that were copied already, by resource."""
         self._next_producer_id = before.producer_ids.next_producer_id
         self._acls = _Shared(before.others.acls)
         self._acl_ids = _Shared(before.others.acl_ids)
@@ -268,6 +270,7 @@ class ImageReplay:
         # A later topic of the same name starts without the configs of this one.
         resource = (TOPIC_RESOURCE, topic.name)
         overrides = self._configs.writable().pop(resource, None)
+        self._overrides.pop(resource, None)
         if overrides:
             self._changed_config(resource).update(dict.fromkeys(overrides))
 
@@ -293,7 +296,9 @@ class ImageReplay:
         resource = (record.resource_type, record.resource_name)
         changed = self._changed_config(resource)
         configs = self._configs.writable()
-        overrides = dict(configs.get(resource, {}))
+        overrides = self._overrides.get(resource)
+        if overrides is None:
+            overrides = self._overrides[resource] = dict(configs.get(resource, {}))
         if record.value is None:
             overrides.pop(record.name, None)
         else:
