@@ -52,7 +52,7 @@ from barnabas.kraft.controller.token_index import TokenIndex
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.features import ELR_VERSION, METADATA_VERSION
 from barnabas.kraft.metadata.image import MetadataImage
-from barnabas.kraft.metadata.loader import MetadataLoader
+from barnabas.kraft.metadata.loader import LoadingSteps, MetadataLoader
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from barnabas.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -155,22 +155,18 @@ class QuorumController:
         epoch: int,
         append_time_ms: int,
         records: Iterable[Message],
-        *,
-        continues: bool = False,
         last_offset: int | None = None,
-    ) -> list[MetadataDelta]:
-        """Committed records, in order; see `MetadataLoader.handle_commit`. Raises `ReplayError`: the node must stop."""
-        return self.loader.handle_commit(
-            base_offset, epoch, append_time_ms, records, continues=continues, last_offset=last_offset
-        )
+    ) -> LoadingSteps[list[MetadataDelta]]:
+        """Committed records, in order; see `MetadataLoader.commit_steps`. Raises `ReplayError`: the node must stop."""
+        return self.loader.commit_steps(base_offset, epoch, append_time_ms, records, last_offset)
 
     def handle_snapshot(
-        self, records: Iterable[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool = False
-    ) -> MetadataDelta | None:
-        """The log before `offset` is replaced by a snapshot that ends there; see `MetadataLoader.handle_snapshot`. An
+        self, records: Iterable[Message], offset: int, epoch: int, timestamp_ms: int
+    ) -> LoadingSteps[MetadataDelta]:
+        """The log before `offset` is replaced by a snapshot that ends there; see `MetadataLoader.snapshot_steps`. An
         active controller never gets one."""
         assert not self.is_active, "a leader got a snapshot"
-        return self.loader.handle_snapshot(records, offset, epoch, timestamp_ms, continues=continues)
+        return self.loader.snapshot_steps(records, offset, epoch, timestamp_ms)
 
     # Leadership
 

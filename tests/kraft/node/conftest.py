@@ -14,7 +14,7 @@ from barnabas.kraft.format import FormatRequest, format_directories
 from barnabas.kraft.metadata.bootstrap import bootstrap_records
 from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
 from barnabas.kraft.metadata.image import MetadataImage
-from barnabas.kraft.metadata.loader import MetadataLoader
+from barnabas.kraft.metadata.loader import LoadingSteps, MetadataLoader
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.node import run_controller
 from barnabas.kraft.node_address import NodeAddress
@@ -228,16 +228,12 @@ class Client:
     def image(self) -> MetadataImage:
         return self._loader.image
 
-    def handle_commit(self, batch: CommittedBatch) -> None:
-        self._loader.handle_commit(
-            batch.base_offset, batch.epoch, batch.append_time_ms, batch.records, continues=batch.continues
-        )
+    def handle_commit(self, batch: CommittedBatch) -> LoadingSteps[None]:
+        yield from self._loader.commit_steps(batch.base_offset, batch.epoch, batch.append_time_ms, batch.records)
         self._report_change()
 
-    def handle_snapshot(
-        self, records: list[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool
-    ) -> None:
-        self._loader.handle_snapshot(records, offset, epoch, timestamp_ms, continues=continues)
+    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> LoadingSteps[None]:
+        yield from self._loader.snapshot_steps(records, offset, epoch, timestamp_ms)
         self._report_change()
 
     def handle_leader_change(self, leader_id: int | None, epoch: int) -> None:

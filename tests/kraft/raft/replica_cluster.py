@@ -11,6 +11,7 @@ from functools import partial
 import trio
 
 from barnabas.kraft.commit_feed import CommittedBatch
+from barnabas.kraft.metadata.loader import LoadingSteps
 from barnabas.kraft.metadata_replica import MetadataReplica, NotLeader
 from barnabas.kraft.node_address import NodeAddress
 from barnabas.kraft.replica_config import ReplicaConfig
@@ -34,25 +35,19 @@ class RecordingListener:
 
     values: dict[str, str | None] = field(default_factory=dict)
     next_offset: int = 0
-    parts: list[Message] = field(default_factory=list)
-    """The parts so far of a snapshot that continues."""
     events: list[str] = field(default_factory=list)
 
-    def handle_commit(self, batch: CommittedBatch) -> None:
+    def handle_commit(self, batch: CommittedBatch) -> LoadingSteps[None]:
         assert batch.base_offset == self.next_offset, f"{batch.base_offset} after {self.next_offset}"
         self.next_offset = batch.last_offset + 1
         for record in batch.records:
             assert isinstance(record, ConfigRecord)
             self.values[record.name] = record.value
+        yield from ()
 
-    def handle_snapshot(
-        self, records: list[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool
-    ) -> None:
+    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> LoadingSteps[None]:
         assert offset >= self.next_offset, "a snapshot went back"
-        self.parts += records
-        if continues:
-            return
-        records, self.parts = self.parts, []
+        yield
         self.values.clear()
         for record in records:
             assert isinstance(record, ConfigRecord)
