@@ -10,10 +10,11 @@ from barnabas.broker.metadata_publisher import MetadataPublisher
 from barnabas.kraft.commit_feed import CommittedBatch
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.image import EMPTY_IMAGE, MetadataImage
-from barnabas.kraft.metadata.loader import LoadingSteps, MetadataLoader
+from barnabas.kraft.metadata.loader import MetadataLoader
 from barnabas.kraft.metadata.snapshot import difference, image_to_records
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.protocol.schema import Message
+from barnabas.runtime.at_once import Stepwise
 
 
 class MetadataFollower:
@@ -73,7 +74,7 @@ class MetadataFollower:
 
     # -- MetadataListener
 
-    def handle_commit(self, batch: CommittedBatch) -> LoadingSteps[None]:
+    def handle_commit(self, batch: CommittedBatch) -> Stepwise[None]:
         deltas: list[MetadataDelta] = []
         if batch.records:
             deltas = yield from self._loader.commit_steps(
@@ -83,7 +84,7 @@ class MetadataFollower:
         self.replica.snapshots.look_at(deltas)
         self._apply(deltas)
 
-    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> LoadingSteps[None]:
+    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> Stepwise[None]:
         self._apply([(yield from self._loader.snapshot_steps(records, offset, epoch, timestamp_ms))])
 
     def handle_leader_change(self, leader_id: int | None, epoch: int) -> None:

@@ -17,7 +17,6 @@ from typing import Protocol, TypeVar
 
 import trio
 
-from barnabas.kraft.metadata.loader import LoadingSteps
 from barnabas.kraft.metadata.replay import STEP_RECORDS
 from barnabas.kraft.metadata_log import MetadataLog
 from barnabas.kraft.raft.ready import LeaderAndEpoch
@@ -26,6 +25,7 @@ from barnabas.protocol.records.batch import BatchHeader, CorruptBatch, iterate_b
 from barnabas.protocol.records.metadata import decode_metadata_record
 from barnabas.protocol.records.record import DECODED_LIMIT_BYTES, decode_in_slices
 from barnabas.protocol.schema import Message
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.world import CountWork, RunBlocking
 
 READ_BYTES = 256 * 1024
@@ -56,10 +56,10 @@ class MetadataListener(Protocol):
     """Applies the committed metadata in short steps, between which other tasks run. What it is passed takes effect as a
     whole, with the last step. Called from one task, one call after the other; an exception stops the node."""
 
-    def handle_commit(self, batch: CommittedBatch) -> LoadingSteps[None]:
+    def handle_commit(self, batch: CommittedBatch) -> Stepwise[None]:
         """The next batch."""
 
-    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> LoadingSteps[None]:
+    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> Stepwise[None]:
         """Replace all state by these records, the snapshot that ends at `offset`."""
 
     def handle_leader_change(self, leader_id: int | None, epoch: int) -> None:
@@ -209,7 +209,7 @@ class CommitFeed:
         while self._waiting and self._waiting[0][0] < self.next_offset:
             self._waiting.popleft()[1](None)
 
-    async def _take(self, steps: LoadingSteps[R]) -> R:
+    async def _take(self, steps: Stepwise[R]) -> R:
         """Take all steps; other tasks run between them."""
         take = partial(next, steps)
         while True:
@@ -224,7 +224,7 @@ class CommitFeed:
             await self._let_others_run()
 
 
-def read_batch(data: bytes, position: int, header: BatchHeader) -> LoadingSteps[CommittedBatch]:
+def read_batch(data: bytes, position: int, header: BatchHeader) -> Stepwise[CommittedBatch]:
     """A batch of the log with its records, decoded in short steps. Raises CorruptBatch or MalformedMessage."""
     records: list[Message] = []
     if not header.is_control:

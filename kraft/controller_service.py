@@ -25,12 +25,12 @@ from barnabas.kraft.decision_queue import DecisionQueue, Job
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.features import obstacle
 from barnabas.kraft.metadata.image import BrokerImage, MetadataImage
-from barnabas.kraft.metadata.loader import LoadingSteps
 from barnabas.kraft.metadata.snapshot import image_to_records
 from barnabas.kraft.metadata_replica import MetadataReplica, NotLeader, encode_batch
 from barnabas.kraft.quotas import NodeQuotas
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.schema import Message
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.decisions import Decisions, Note
 from barnabas.runtime.identity import ANONYMOUS, Principal
 from barnabas.runtime.process import CannotRun
@@ -318,7 +318,7 @@ class ControllerService:
 
     # MetadataListener
 
-    def handle_commit(self, batch: CommittedBatch) -> LoadingSteps[None]:
+    def handle_commit(self, batch: CommittedBatch) -> Stepwise[None]:
         deltas = yield from self.core.handle_commit(
             batch.base_offset, batch.epoch, batch.append_time_ms, batch.records, batch.last_offset
         )
@@ -343,7 +343,7 @@ class ControllerService:
         for _ in steps:
             await trio.lowlevel.checkpoint()
 
-    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> LoadingSteps[None]:
+    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> Stepwise[None]:
         delta = yield from self.core.handle_snapshot(records, offset, epoch, timestamp_ms)
         self._take_over(delta, is_caught_up=False)
         self._image_changed()

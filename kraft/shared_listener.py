@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from barnabas.kraft.commit_feed import CommittedBatch, MetadataListener
-from barnabas.kraft.metadata.loader import LoadingSteps
 from barnabas.protocol.schema import Message
+from barnabas.runtime.at_once import Stepwise
 
 
 class SharedListener:
@@ -13,11 +13,11 @@ class SharedListener:
     def __init__(self, controller: MetadataListener, broker: MetadataListener) -> None:
         self._listeners = (controller, broker)
 
-    def handle_commit(self, batch: CommittedBatch) -> LoadingSteps[None]:
+    def handle_commit(self, batch: CommittedBatch) -> Stepwise[None]:
         for listener in self._listeners:
             yield from listener.handle_commit(batch)
 
-    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> LoadingSteps[None]:
+    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> Stepwise[None]:
         for listener in self._listeners:
             yield from listener.handle_snapshot(records, offset, epoch, timestamp_ms)
 

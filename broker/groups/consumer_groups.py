@@ -287,6 +287,7 @@ class ConsumerGroups:
         if isinstance(key, ConsumerGroupMemberMetadataKey) and len(group.members) < members:
             self.forget_timers(group_id, key.member_id)
         if value is None and isinstance(key, ConsumerGroupMetadataKey):
+            self.assignments.forget(group_id)
             self._context.groups.remove(group_id)
 
     def forget_timers(self, group_id: str, member_id: str) -> None:

@@ -52,7 +52,7 @@ from barnabas.kraft.controller.token_index import TokenIndex
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.features import ELR_VERSION, METADATA_VERSION
 from barnabas.kraft.metadata.image import MetadataImage
-from barnabas.kraft.metadata.loader import LoadingSteps, MetadataLoader
+from barnabas.kraft.metadata.loader import MetadataLoader
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from barnabas.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -79,6 +79,7 @@ from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from barnabas.protocol.messages.update_features import UpdateFeaturesRequest
 from barnabas.protocol.refusals import refusal_of
 from barnabas.protocol.schema import Message
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.world import Chance
 
 log = logging.getLogger("kraft.controller")
@@ -156,13 +157,13 @@ class QuorumController:
         append_time_ms: int,
         records: Iterable[Message],
         last_offset: int | None = None,
-    ) -> LoadingSteps[list[MetadataDelta]]:
+    ) -> Stepwise[list[MetadataDelta]]:
         """Committed records, in order; see `MetadataLoader.commit_steps`. Raises `ReplayError`: the node must stop."""
         return self.loader.commit_steps(base_offset, epoch, append_time_ms, records, last_offset)
 
     def handle_snapshot(
         self, records: Iterable[Message], offset: int, epoch: int, timestamp_ms: int
-    ) -> LoadingSteps[MetadataDelta]:
+    ) -> Stepwise[MetadataDelta]:
         """The log before `offset` is replaced by a snapshot that ends there; see `MetadataLoader.snapshot_steps`. An
         active controller never gets one."""
         assert not self.is_active, "a leader got a snapshot"

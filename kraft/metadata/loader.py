@@ -8,8 +8,7 @@ tasks run between them. Knows nothing of Raft or files.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
-from typing import TypeVar
+from collections.abc import Iterable
 
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -19,11 +18,7 @@ from barnabas.protocol.messages.metadata_log import (
     BeginTransactionRecord,
     EndTransactionRecord,
 )
-from barnabas.runtime.at_once import at_once
-
-R = TypeVar("R")
-LoadingSteps = Generator[None, None, R]
-"""A load in progress. Take all steps of one before those of the next."""
+from barnabas.runtime.at_once import Stepwise, at_once
 
 
 class MetadataLoader:
@@ -70,10 +65,10 @@ class MetadataLoader:
         append_time_ms: int,
         records: Iterable[object],
         last_offset: int | None = None,
-    ) -> LoadingSteps[list[MetadataDelta]]:
-        """Load one committed batch; a control batch of the log itself has no records here, and ends at `last_offset`.
-        Returns one delta in most cases; none inside a transaction, two when a transaction begins in the middle of a
-        batch.
+    ) -> Stepwise[list[MetadataDelta]]:
+        """Load one committed batch, to its end before the next one; a control batch of the log itself has no records
+        here, and ends at `last_offset`. Returns one delta in most cases; none inside a transaction, two when a
+        transaction begins in the middle of a batch.
 
         Raises `ReplayError` when the log contradicts itself; this node must then stop.
         """
@@ -105,7 +100,7 @@ class MetadataLoader:
 
     def snapshot_steps(
         self, records: Iterable[object], offset: int, epoch: int, timestamp_ms: int
-    ) -> LoadingSteps[MetadataDelta]:
+    ) -> Stepwise[MetadataDelta]:
         """Replace the image by the snapshot that ends at `offset`. Returns the delta that leads there from the old
         image.
 

@@ -6,7 +6,7 @@ Knows nothing of files or of the snapshot's header and footer.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
@@ -41,12 +41,10 @@ from barnabas.protocol.messages.metadata_log import (
     TopicRecord,
 )
 from barnabas.protocol.schema import Message
-from barnabas.runtime.at_once import at_once
+from barnabas.runtime.at_once import Stepwise, at_once
 
 K = TypeVar("K")
 V = TypeVar("V")
-R = TypeVar("R")
-Comparison = Generator[None, None, R]
 
 STEP_COMPARISONS = 100
 """Partitions, configs and the like that are compared in one step."""
@@ -157,7 +155,7 @@ def difference(before: MetadataImage, loaded: MetadataImage) -> MetadataDelta:
     return at_once(difference_in_steps(before, loaded))
 
 
-def difference_in_steps(before: MetadataImage, loaded: MetadataImage) -> Comparison[MetadataDelta]:
+def difference_in_steps(before: MetadataImage, loaded: MetadataImage) -> Stepwise[MetadataDelta]:
     """The delta from `before` to `loaded`, an image that was built independently.
 
     The `after` of the delta is `loaded` with the topics that are equal taken from `before`. Each step compares at most
@@ -181,7 +179,7 @@ def difference_in_steps(before: MetadataImage, loaded: MetadataImage) -> Compari
     return delta
 
 
-def _compare_others(before: OthersImage, loaded: OthersImage, delta: MetadataDelta) -> Comparison[None]:
+def _compare_others(before: OthersImage, loaded: OthersImage, delta: MetadataDelta) -> Stepwise[None]:
     delta.changed_acls = yield from _changed(before.acls, loaded.acls)
     delta.changed_quotas = yield from _changed(before.quotas, loaded.quotas)
     changed_credentials = yield from _changed(before.scram, loaded.scram)
@@ -189,7 +187,7 @@ def _compare_others(before: OthersImage, loaded: OthersImage, delta: MetadataDel
     delta.others_changed = bool(delta.changed_acls or delta.changed_quotas or changed_credentials or changed_tokens)
 
 
-def _changed(before: dict[K, V], after: dict[K, V]) -> Comparison[dict[K, V | None]]:
+def _changed(before: dict[K, V], after: dict[K, V]) -> Stepwise[dict[K, V | None]]:
     """Entries that are new or different, and None for those that are gone."""
     changed: dict[K, V | None] = {}
     if before is after:
@@ -203,7 +201,7 @@ def _changed(before: dict[K, V], after: dict[K, V]) -> Comparison[dict[K, V | No
     return changed
 
 
-def _difference_of_topics(before: TopicsImage, loaded: TopicsImage, delta: MetadataDelta) -> Comparison[TopicsImage]:
+def _difference_of_topics(before: TopicsImage, loaded: TopicsImage, delta: MetadataDelta) -> Stepwise[TopicsImage]:
     by_name: dict[str, TopicImage] = {}
     by_id: dict[bytes, TopicImage] = {}
     compared = 0

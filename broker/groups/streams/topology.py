@@ -5,9 +5,8 @@ Everything that grows with the topology is a generator of short steps, because a
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 from barnabas.broker.groups.limits import MOST_TOPOLOGY_ELEMENTS
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -19,10 +18,7 @@ from barnabas.protocol.messages.group_log import (
     Subtopology,
     TopicConfig,
 )
-
-Result = TypeVar("Result")
-Stepwise = Generator[None, None, Result]
-"""Work in steps of about a millisecond."""
+from barnabas.runtime.at_once import Stepwise, at_once
 
 ELEMENTS_OF_ONE_STEP = 200
 
@@ -56,15 +52,6 @@ class Topology:
 def topology_of(value: StreamsGroupTopologyValue) -> Topology:
     """All at once: for values of the log."""
     return at_once(_topology_in_steps(value))
-
-
-def at_once(work: Stepwise[Result]) -> Result:
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
 
 
 def _topology_in_steps(value: StreamsGroupTopologyValue) -> Stepwise[Topology]:

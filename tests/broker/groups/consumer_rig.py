@@ -192,6 +192,15 @@ class Rig:
             self.run(operation)
         self.monotonic_ms = until_ms
 
+    def take_turn(self, key: Hashable) -> bool:
+        """Run the operation of one timer, and return True, if it is due."""
+        deadline_ms = self.timers.deadline_ms(key)
+        if deadline_ms is None or deadline_ms > self.monotonic_ms:
+            return False
+        _, _, operation = self.timers.due.pop(key)
+        self.run(operation)
+        return True
+
     def _replay(self, core: ConsumerGroups, key: bytes, value: bytes | None) -> None:
         decoded_key = decode_key(TYPES, key)
         assert decoded_key is not None
@@ -213,6 +222,11 @@ class Rig:
         self.run(self.core.loaded)
 
     # -- invariants
+
+    def forget_group(self) -> None:
+        """The group was deleted: one that is made again may begin in any state and epoch."""
+        self._states.pop(GROUP, None)
+        self._epochs.pop(GROUP, None)
 
     def check(self) -> None:
         for group in self.directory:

@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from barnabas.broker.groups import assignment_turns
 from barnabas.broker.groups.state_transitions import is_legal
-from barnabas.broker.groups.streams import assignments
 from barnabas.broker.groups.streams.member import MEMBER_MOVES, MemberState
 from barnabas.broker.groups.streams.streams_group import STREAMS_GROUP_MOVES, StreamsGroup, StreamsGroupState
 from barnabas.broker.groups.streams.tasks import TaskId
@@ -42,8 +42,8 @@ class History(RuleBasedStateMachine):
         """`in_turns`: targets are computed and written in many turns, as those of large groups."""
         self.patch = pytest.MonkeyPatch()
         if in_turns:
-            self.patch.setattr(assignments, "MOST_AT_ONCE", 0)
-            self.patch.setattr(assignments, "WRITTEN_AT_ONCE", 1)
+            self.patch.setattr(assignment_turns, "MOST_AT_ONCE", 0)
+            self.patch.setattr(assignment_turns, "WRITTEN_AT_ONCE", 1)
         self.app = Streams(
             group__streams__num__standby__replicas=str(replicas),
             group__streams__initial__rebalance__delay__ms=str(delay_ms),

@@ -14,7 +14,7 @@ from barnabas.kraft.format import FormatRequest, format_directories
 from barnabas.kraft.metadata.bootstrap import bootstrap_records
 from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
 from barnabas.kraft.metadata.image import MetadataImage
-from barnabas.kraft.metadata.loader import LoadingSteps, MetadataLoader
+from barnabas.kraft.metadata.loader import MetadataLoader
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.node import run_controller
 from barnabas.kraft.node_address import NodeAddress
@@ -28,6 +28,7 @@ from barnabas.protocol.messages.broker_registration import BrokerRegistrationReq
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.protocol.messages.envelope import EnvelopeRequest
 from barnabas.protocol.schema import Message, decode, decode_prefix, encode
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.channel import Channel, ChannelError
 from barnabas.runtime.identity import ANONYMOUS, Principal
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
@@ -228,11 +229,11 @@ class Client:
     def image(self) -> MetadataImage:
         return self._loader.image
 
-    def handle_commit(self, batch: CommittedBatch) -> LoadingSteps[None]:
+    def handle_commit(self, batch: CommittedBatch) -> Stepwise[None]:
         yield from self._loader.commit_steps(batch.base_offset, batch.epoch, batch.append_time_ms, batch.records)
         self._report_change()
 
-    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> LoadingSteps[None]:
+    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> Stepwise[None]:
         yield from self._loader.snapshot_steps(records, offset, epoch, timestamp_ms)
         self._report_change()
 

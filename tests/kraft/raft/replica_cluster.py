@@ -11,7 +11,6 @@ from functools import partial
 import trio
 
 from barnabas.kraft.commit_feed import CommittedBatch
-from barnabas.kraft.metadata.loader import LoadingSteps
 from barnabas.kraft.metadata_replica import MetadataReplica, NotLeader
 from barnabas.kraft.node_address import NodeAddress
 from barnabas.kraft.replica_config import ReplicaConfig
@@ -20,6 +19,7 @@ from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages.api_versions import ApiVersionsResponse
 from barnabas.protocol.messages.metadata_log import ConfigRecord
 from barnabas.protocol.schema import Message
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.dispatch import Call, Dispatcher
 from barnabas.runtime.server import Server, ServerLimits
 from barnabas.runtime.simulated import Universe
@@ -37,7 +37,7 @@ class RecordingListener:
     next_offset: int = 0
     events: list[str] = field(default_factory=list)
 
-    def handle_commit(self, batch: CommittedBatch) -> LoadingSteps[None]:
+    def handle_commit(self, batch: CommittedBatch) -> Stepwise[None]:
         assert batch.base_offset == self.next_offset, f"{batch.base_offset} after {self.next_offset}"
         self.next_offset = batch.last_offset + 1
         for record in batch.records:
@@ -45,7 +45,7 @@ class RecordingListener:
             self.values[record.name] = record.value
         yield from ()
 
-    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> LoadingSteps[None]:
+    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> Stepwise[None]:
         assert offset >= self.next_offset, "a snapshot went back"
         yield
         self.values.clear()

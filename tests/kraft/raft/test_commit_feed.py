@@ -9,7 +9,6 @@ import pytest
 import trio
 
 from barnabas.kraft.commit_feed import STEP_DECODED_RECORDS, CommitFeed, CommittedBatch, read_batch
-from barnabas.kraft.metadata.loader import LoadingSteps
 from barnabas.kraft.metadata.record_versions import encode_records
 from barnabas.kraft.raft.history import OffsetAndEpoch
 from barnabas.protocol.messages.metadata_log import ConfigRecord
@@ -17,6 +16,7 @@ from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.record import Record
 from barnabas.protocol.schema import Message
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.simulated.work import WorkCounter
 
 STEPS = 5
@@ -55,17 +55,17 @@ def test_others_run_while_a_snapshot_and_a_batch_are_applied() -> None:
     seen: list[str] = []
 
     class Listener:
-        def handle_commit(self, batch: CommittedBatch) -> LoadingSteps[None]:
+        def handle_commit(self, batch: CommittedBatch) -> Stepwise[None]:
             assert batch == CommittedBatch(500, 699, 3, 5, batch_records)
             yield from self._slowly("batch")
 
         def handle_snapshot(
             self, records: list[Message], offset: int, epoch: int, timestamp_ms: int
-        ) -> LoadingSteps[None]:
+        ) -> Stepwise[None]:
             assert (records, offset, epoch, timestamp_ms) == (snapshot_records, 499, 3, 5)
             yield from self._slowly("snapshot")
 
-        def _slowly(self, what: str) -> LoadingSteps[None]:
+        def _slowly(self, what: str) -> Stepwise[None]:
             for _ in range(STEPS):
                 assert feed.next_offset == (None if what == "snapshot" else 500), "it takes effect with the last step"
                 seen.append(what)
