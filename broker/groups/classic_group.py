@@ -13,8 +13,8 @@ from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome,
 from barnabas.broker.groups.classic_member import ClassicMember, MemberProtocol, size_of
 from barnabas.broker.groups.classic_state import CAN_REBALANCE, MOVES, ClassicState
 from barnabas.broker.groups.group import Client, Commit, GroupType
-from barnabas.broker.groups.limits import MOST_ELEMENTS_READ, MOST_GROUP_BYTES
-from barnabas.protocol.embedded_consumer import read_assignment, read_subscription, read_topics
+from barnabas.broker.groups.limits import MOST_ELEMENTS_READ, MOST_GROUP_BYTES, MOST_TOPICS_READ
+from barnabas.protocol.embedded_consumer import TopicsReader, read_assignment, read_subscription
 from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage, TooManyElements
 from barnabas.protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from barnabas.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
@@ -384,12 +384,10 @@ class ClassicGroup:
         if self.protocol_name is None:
             return None
         topics: set[str] = set()
-        left = MOST_ELEMENTS_READ
+        reader = TopicsReader(MOST_TOPICS_READ)
         try:
             for member in self.members.values():
-                named = read_topics(member.metadata(self.protocol_name), left)
-                left -= len(named)
-                topics.update(named)
+                topics |= reader.read(member.metadata(self.protocol_name))
         except MalformedMessage as error:
             log.warning("group %s: the subscription of %s is unreadable: %s", self.group_id, member.member_id, error)
             return None

@@ -13,11 +13,11 @@ from barnabas.broker.admission import STEPS_AT_ONCE
 from barnabas.broker.apis import coordinator_reads
 from barnabas.broker.groups.limits import (
     MOST_ASSIGNMENTS,
-    MOST_ELEMENTS_READ,
     MOST_METADATA_BYTES,
     MOST_OWNED_PARTITIONS,
     MOST_PROTOCOLS,
     MOST_TOPICS,
+    MOST_TOPICS_READ,
 )
 from barnabas.protocol.embedded_consumer import write_subscription
 from barnabas.protocol.errors import ErrorCode
@@ -494,13 +494,13 @@ async def test_a_member_that_says_very_much(rig: Rig) -> None:
     assert refused.error_code == ErrorCode.INVALID_REQUEST
     refused = await joined(rig, 2, bytes(MOST_METADATA_BYTES // 2 + 1))
     assert refused.error_code == ErrorCode.INVALID_REQUEST
-    member = await joined(rig, 2, subscription(MOST_ELEMENTS_READ))
+    member = await joined(rig, 2, subscription(MOST_TOPICS_READ))
     assert member.error_code == ErrorCode.NONE
     (group,) = [
         shard.machine.classic.find("g") for shard in rig.broker(1).groups.shards if shard.machine.classic.find("g")
     ]
-    assert len(group.subscription or ()) == MOST_ELEMENTS_READ
-    again = await joined(rig, 2, subscription(MOST_ELEMENTS_READ + 1), member.member_id)
+    assert len(group.subscription or ()) == MOST_TOPICS_READ
+    again = await joined(rig, 2, subscription(MOST_TOPICS_READ + 1), member.member_id)
     assert again.generation_id == 2
     assert group.subscription is None, "to read it all would take too long"
     assert group.is_subscribed_to("any")
