@@ -114,7 +114,7 @@ from barnabas.runtime.channel import Channel
 from barnabas.runtime.decision_pages import decision_pages
 from barnabas.runtime.decisions import DecisionKind, Decisions
 from barnabas.runtime.dispatch import Execution
-from barnabas.runtime.memory import SESSIONS_PART
+from barnabas.runtime.memory import GROUPS_PART, SESSIONS_PART
 from barnabas.runtime.metrics import (
     BusyClock,
     busy_families,
@@ -354,6 +354,7 @@ class BrokerNode:
             decisions=self.decisions,
             broker_epoch=self._broker_epoch,
             channels=self._channels,
+            most_group_bytes=self._limits.memory_limit_bytes // GROUPS_PART,
         )
         self.coordination = Coordination(ports)
         self.groups, self.transactions = self.coordination.groups, self.coordination.transactions

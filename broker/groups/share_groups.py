@@ -23,6 +23,7 @@ from barnabas.broker.groups.group_configs import (
     share_heartbeat_interval_ms,
     share_session_timeout_ms,
 )
+from barnabas.broker.groups.group_memory import MEMBER_BYTES, size_of_names
 from barnabas.broker.groups.group_update import Update
 from barnabas.broker.groups.share_assignments import ShareAssignments
 from barnabas.broker.groups.share_group import ShareGroup, ShareGroupKey
@@ -81,6 +82,8 @@ class ShareGroups:
             before = ShareMember(request.member_id)
         _check_epoch(before, request.member_epoch)
         after = _with_request(before, request, client)
+        growth = size_of_names(after.topic_names) - size_of_names(before.topic_names)
+        self._context.groups.memory.check_room(growth + MEMBER_BYTES * (after.member_id not in group.members))
         epoch = self._update_epoch(group, before, after, update)
         target = self._assignments.target(group, epoch, after, update)
         member = self._reconcile(group, after, target, epoch != group.epoch, update)

@@ -15,6 +15,7 @@ from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now
 from barnabas.broker.groups.consumer_group import FIRST_EPOCH
 from barnabas.broker.groups.consumer_member import UNKNOWN_EPOCH
 from barnabas.broker.groups.group import Commit, GroupType
+from barnabas.broker.groups.group_memory import MEMBER_BYTES, HeldBytes
 from barnabas.broker.groups.state_transitions import Moves
 from barnabas.broker.groups.streams import records
 from barnabas.broker.groups.streams.configured_topology import ConfiguredTopology
@@ -128,6 +129,7 @@ class StreamsGroup:
         """Target assignment by member id."""
         self.owners = TaskOwners()
         self.topology: Topology | None = None
+        self.held = HeldBytes()
         self.metadata_bytes = 0
         """Size of what all members have sent about themselves."""
         self._reconciled: Counter[int] = Counter()
@@ -283,7 +285,9 @@ class StreamsGroup:
                     self.validated_topology_epoch = value.validated_topology_epoch
                     self.assignment_configs = {it.key: it.value for it in value.last_assignment_configs or ()}
             case StreamsGroupTopologyKey():
+                self.held.change(-_size_of(self.topology))
                 self.topology = topology_of(value) if isinstance(value, StreamsGroupTopologyValue) else None
+                self.held.change(_size_of(self.topology))
                 self.configured = None
             case StreamsGroupMemberMetadataKey(member_id=member_id):
                 if isinstance(value, StreamsGroupMemberMetadataValue):
@@ -318,6 +322,7 @@ class StreamsGroup:
         self.owners.own(member.assigned, member.process_id)
         self.owners.own(member.revoking, member.process_id)
         self.metadata_bytes += member.size_bytes()
+        self.held.change(MEMBER_BYTES + member.size_bytes())
         if member.state is MemberState.STABLE:
             self._reconciled[member.epoch] += 1
 
@@ -336,10 +341,15 @@ class StreamsGroup:
         self.owners.release(member.assigned, member.process_id)
         self.owners.release(member.revoking, member.process_id)
         self.metadata_bytes -= member.size_bytes()
+        self.held.change(-MEMBER_BYTES - member.size_bytes())
         if member.state is MemberState.STABLE:
             self._reconciled[member.epoch] -= 1
             if not self._reconciled[member.epoch]:
                 del self._reconciled[member.epoch]
+
+
+def _size_of(topology: Topology | None) -> int:
+    return 0 if topology is None else topology.size_bytes
 
 
 def _stale(message: str) -> KafkaError:

@@ -11,6 +11,7 @@ from barnabas.broker.groups.classic_group import ClassicGroup
 from barnabas.broker.groups.classic_member import ClassicMember, MemberProtocol
 from barnabas.broker.groups.classic_state import MOVES, ClassicState
 from barnabas.broker.groups.group import Client, Commit, Group, GroupType
+from barnabas.broker.groups.group_memory import HeldBytes
 from barnabas.broker.groups.limits import MOST_MEMBERS
 from barnabas.protocol.embedded_consumer import TopicsReader, read_topics
 from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage, TooManyElements
@@ -362,6 +363,7 @@ class OtherGroup:
         self.type = kind
         self.protocol_type = "consumer"
         self._is_empty = is_empty
+        self.held = HeldBytes()
 
     def is_empty(self) -> bool:
         return self._is_empty
