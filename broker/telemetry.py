@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -27,7 +27,6 @@ from barnabas.protocol.otlp import MalformedTelemetry, Point, read_metrics
 from barnabas.protocol.primitives import ZERO_UUID, uuid_to_string
 from barnabas.protocol.records.compression import Compression, decompress
 from barnabas.runtime.metrics import Family, Labels
-from barnabas.runtime.steps import Steps
 from barnabas.runtime.uuids import random_uuid
 from barnabas.runtime.world import Chance
 
@@ -100,6 +99,9 @@ def read_subscription(name: str, config: Mapping[str, str]) -> Subscription | No
 def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
+
+Push = Generator[Callable[[], list[Point]], list[Point], None]
+"""A push in progress: it yields slow work, and is sent the result or thrown the exception."""
 
 Series = tuple[str, tuple[tuple[str, str], ...]]
 """Name and attributes."""
@@ -212,7 +214,7 @@ class ClientTelemetry:
             requested_metrics=instance.metrics,
         )
 
-    def push(self, request: PushTelemetryRequest, asker: Asker, now_ms: int) -> Steps:
+    def push(self, request: PushTelemetryRequest, asker: Asker, now_ms: int) -> Push:
         """PushTelemetry, in steps; the metrics are read away from the event loop. Raises KafkaError: INVALID_REQUEST,
         THROTTLING_QUOTA_EXCEEDED, UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE, TELEMETRY_TOO_LARGE,
         INVALID_RECORD.

@@ -67,7 +67,7 @@ class CpuRecorder:
 
 
 def beyond_idle(slots: Sequence[float], idle_rate: float) -> list[float]:
-    """What a twin has to use: the nodes are there as well, and use what they use when they are idle."""
+    """CPU time of a twin: the nodes run as well, and use what they use when they are idle."""
     return [max(0.0, used - idle_rate * SLOT_SECONDS) for used in slots]
 
 

@@ -28,7 +28,7 @@ def test_the_recorder_sees_what_a_process_uses() -> None:
     assert 0.1 <= sum(recorder.slots["node"]) <= used, "but for its last slot"
 
 
-def test_what_nodes_use_when_they_are_idle_is_left_to_them() -> None:
+def test_the_use_of_idle_nodes_is_left_to_them() -> None:
     assert beyond_idle([0.0, 0.001, 0.015], idle_rate=0.05) == [0.0, 0.0, 0.015 - 0.05 * SLOT_SECONDS]
 
 

@@ -1,4 +1,4 @@
-"""What clients send to groups stays in memory, so the groups of a broker have a limit together."""
+"""The groups of a broker have a limit together for the memory of what clients send."""
 
 from __future__ import annotations
 
