@@ -53,8 +53,8 @@ class CommittedBatch:
 
 
 class MetadataListener(Protocol):
-    """Applies the committed metadata in short steps, between which other tasks run. What it is passed takes effect as a
-    whole, with the last step. Called from one task, one call after the other; an exception stops the node."""
+    """Applies the committed metadata in short steps, between which other tasks run. A batch or a snapshot takes effect
+    as a whole, with its last step. Called from one task, one call after the other; an exception stops the node."""
 
     def handle_commit(self, batch: CommittedBatch) -> Stepwise[None]:
         """The next batch."""

@@ -1,12 +1,12 @@
 """Core: bytes that groups keep of what clients sent: protocols, subscriptions, assignments, topologies.
 
-`GroupMemory` is the sum over all groups of a broker. At its limit clients can add nothing to a group. What the log has
-is loaded whatever it takes: the coordinator that wrote it was within its limit.
+`GroupMemory` is the sum over all groups of a broker. At its limit clients can add nothing to a group. The log is
+loaded whatever it takes: the coordinator that wrote it was within its limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Final
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -59,5 +59,5 @@ class HeldBytes:
         self._memory = memory
 
 
-def size_of_names(names: Iterable[str]) -> int:
-    return sum(NAME_BYTES + len(name) for name in names)
+def size_of_names(names: Collection[str]) -> int:
+    return NAME_BYTES * len(names) + len("".join(names))

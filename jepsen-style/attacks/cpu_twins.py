@@ -2,8 +2,8 @@
 
 All nodes, the producer and the attacker share the cores of one machine. If several nodes have work at once, as when all
 of them apply the same metadata, the producer waits for a core, however short their steps are. Twins show how long: each
-uses as much CPU time as its node did, at the same times, while the nodes are idle. What the producer waits beyond that
-is the nodes' own fault.
+uses as much CPU time as its node did, at the same times, while the nodes are idle. If the producer waits
+longer during the attack, the nodes are to blame.
 
 `python -m attacks.cpu_twins` is one twin: it reads the seconds of CPU time of each slot from its standard input.
 """
