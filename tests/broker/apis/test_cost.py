@@ -32,6 +32,11 @@ from barnabas.protocol.messages.describe_producers import DescribeProducersReque
 from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -563,6 +568,20 @@ async def test_an_answer_that_grows_too_large_ends_with_errors(rig: Rig, monkeyp
     ]
     described = await rig.ask(1, DescribeConfigsRequest(resources=configs), 4)
     assert [it.error_code for it in described.results] == [0] * 2 + [ErrorCode.POLICY_VIOLATION] * 28
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(counts_work=True, **SETTINGS)
+async def test_a_broker_with_very_many_configs_of_its_own(rig: Rig) -> None:
+    names = [f"mine.{number}" for number in range(3_000)]
+    configs = [AlterableConfig(name=name, config_operation=0, value="1") for name in names]
+    resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=configs)
+    altered = await rig.ask(1, IncrementalAlterConfigsRequest(resources=[resource]), 1)
+    assert altered.responses[0].error_code == ErrorCode.NONE
+    await rig.until(lambda: "mine.0" in rig.broker(1).metadata.image.config(4, "1"))
+    asked = [DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None)]
+    described = await asked_in_steps(rig, "DescribeConfigs", DescribeConfigsRequest(resources=asked), 4)
+    assert {it.name for it in described.results[0].configs} > {*names}
 
 
 @on_cluster(counts_work=True, **SETTINGS)
