@@ -34,6 +34,11 @@ READ_BYTES = 256 * 1024
 STEP_DECODED_RECORDS = 100
 """Records that are decoded in one step. A worker thread would share the interpreter's lock with the event loop."""
 
+STEPS_WITHOUT_PAUSE = 2
+PAUSE_SECONDS = 0.001
+"""All nodes get the same batch at the same time, and may share cores. The kernel runs a node that sleeps now and then
+as soon as a request arrives; a node that is always busy waits for its turn among the others."""
+
 APPLIED = "committed metadata"
 """Name of the steps in which committed metadata are decoded and applied, where their work is counted."""
 
@@ -193,14 +198,16 @@ class CommitFeed:
             return True
         data = self._log.read(next_offset, READ_BYTES, self._high_watermark)
         for position, header in iterate_batches(data):
-            await self._apply(await self._take(read_batch(data, position, header)))
+            is_newest = header.next_offset >= self._high_watermark
+            await self._apply(await self._take(read_batch(data, position, header), is_newest=is_newest))
         if self.next_offset == next_offset:
             raise CorruptBatch(f"no whole batch at offset {next_offset}, below the high watermark")
         return True
 
     async def _apply(self, batch: CommittedBatch) -> None:
         assert batch.base_offset == self.next_offset, f"expected {self.next_offset}, got {batch.base_offset}"
-        await self._take(self._listener.handle_commit(batch))
+        is_newest = batch.last_offset + 1 >= self._high_watermark
+        await self._take(self._listener.handle_commit(batch), is_newest=is_newest)
         self._applied += len(batch.records) or 1
         if self._applied >= STEP_RECORDS and batch.last_offset < self._high_watermark - 1:
             await self._let_others_run()
@@ -209,9 +216,11 @@ class CommitFeed:
         while self._waiting and self._waiting[0][0] < self.next_offset:
             self._waiting.popleft()[1](None)
 
-    async def _take(self, steps: Stepwise[R]) -> R:
-        """Take all steps; other tasks run between them."""
+    async def _take(self, steps: Stepwise[R], *, is_newest: bool = False) -> R:
+        """Take all steps; other tasks run between them. `is_newest`: nothing follows in the log, and the node pauses
+        now and then, because it serves clients meanwhile."""
         take = partial(next, steps)
+        taken = 0
         while True:
             try:
                 if self._count_work is None:
@@ -221,6 +230,9 @@ class CommitFeed:
             except StopIteration as end:
                 result: R = end.value
                 return result
+            taken += 1
+            if is_newest and taken % STEPS_WITHOUT_PAUSE == 0:
+                await trio.sleep(PAUSE_SECONDS)
             await self._let_others_run()
 
 

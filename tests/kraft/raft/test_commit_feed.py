@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
-from barnabas.kraft.commit_feed import STEP_DECODED_RECORDS, CommitFeed, CommittedBatch, read_batch
+from barnabas.kraft.commit_feed import (
+    PAUSE_SECONDS,
+    STEP_DECODED_RECORDS,
+    STEPS_WITHOUT_PAUSE,
+    CommitFeed,
+    CommittedBatch,
+    read_batch,
+)
 from barnabas.kraft.metadata.record_versions import encode_records
 from barnabas.kraft.raft.history import OffsetAndEpoch
 from barnabas.protocol.messages.metadata_log import ConfigRecord
@@ -112,3 +121,47 @@ def test_others_run_while_a_snapshot_and_a_batch_are_applied() -> None:
         times = [number for number, each in enumerate(seen) if each == what]
         assert len(times) == STEPS
         assert seen[times[0] : times[-1]].count("others") >= STEPS - 2, "trio runs each task once in a pass"
+
+
+def test_a_node_pauses_while_it_applies_the_newest_batch_and_not_while_it_catches_up() -> None:
+    """Other nodes on the same cores are busy with the same batch."""
+    large = configs(2_000)
+    times: dict[int, set[float]] = {0: set(), 2_000: set()}
+
+    class Listener:
+        def handle_commit(self, batch: CommittedBatch) -> Stepwise[None]:
+            for _ in range(2 * STEPS_WITHOUT_PAUSE * STEPS):
+                times[batch.base_offset].add(trio.current_time())
+                yield
+
+        def handle_snapshot(
+            self, records: list[Message], offset: int, epoch: int, timestamp_ms: int
+        ) -> Stepwise[None]:
+            raise AssertionError("there is no snapshot")
+
+        def handle_leader_change(self, leader_id: int | None, epoch: int) -> None:
+            raise AssertionError("there is no leader")
+
+    class Log:
+        snapshots = SimpleNamespace(latest=None)
+        start_offset = 0
+
+        def read(self, offset: int, max_bytes: int, upper_offset: int) -> bytes:
+            return batch_of(large, 0) + batch_of(large, 2_000)
+
+    async def at_once(work: Callable[[], Any]) -> Any:
+        return work()
+
+    feed = CommitFeed(Log(), Listener(), at_once)  # type: ignore[arg-type]  # no more of the log is used
+
+    async def story() -> None:
+        feed.high_watermark_moved(4_000)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(feed.run)
+            while feed.next_offset != 4_000:
+                await trio.sleep(PAUSE_SECONDS / 10)
+            nursery.cancel_scope.cancel()
+
+    trio.run(story, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert len(times[0]) == 1
+    assert len(times[2_000]) == 2 * STEPS
