@@ -22,9 +22,9 @@ Target = TypeVar("Target")
 AnyGroup = TypeVar("AnyGroup", bound=Group)
 
 MOST_AT_ONCE = 500
-"""Members, and partitions or tasks, of an assignment that is computed within the heartbeat that needs it."""
+"""Members, and what costs as much, of an assignment that is computed within the heartbeat that needs it."""
 WRITTEN_AT_ONCE = 500
-"""The same of targets that one turn writes."""
+"""Members, and partitions or tasks, of targets that one turn writes."""
 RETRY_MS = 500
 """Delay before targets are written again that could not be written."""
 
@@ -74,7 +74,7 @@ class AssignmentTurns(Generic[AnyGroup, Target]):
         self._kind = kind
 
     def are_due(self, size: int) -> bool:
-        """True if an assignment of that size, its members and partitions or tasks, has to be computed in turns."""
+        """True if an assignment of that size, its members and what costs as much, has to be computed in turns."""
         return size > MOST_AT_ONCE
 
     def are_under_way(self, group_id: str) -> bool:

@@ -24,6 +24,7 @@ from barnabas.broker.groups.pattern_searches import PatternSearches
 from barnabas.broker.groups.reconciliation import Reconciliation
 from barnabas.broker.groups.sessions import Sessions
 from barnabas.broker.groups.target_assignment import (
+    PARTITIONS_OF_A_MEMBER,
     TargetAssignment,
     changed_targets,
     compute_targets,
@@ -136,7 +137,7 @@ class Assignments:
             return last
         topics = self._context.image().topics
         subscribed = {*group.subscribed, *group.subscribed.topics_of(member)}
-        if self._turns.are_due(len(group.members) + 1 + partitions_of(subscribed, topics)):
+        if self._turns.are_due(len(group.members) + 1 + partitions_of(subscribed, topics) // PARTITIONS_OF_A_MEMBER):
             # It begins after this heartbeat is written, or could not be.
             self._turns.begin(group_id, update.now)
             return last

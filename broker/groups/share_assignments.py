@@ -18,7 +18,13 @@ from barnabas.broker.groups.group_configs import share_assignment_interval_ms
 from barnabas.broker.groups.group_update import Update
 from barnabas.broker.groups.share_group import ASSIGNOR_NAME, ShareGroup
 from barnabas.broker.groups.share_member import ShareMember
-from barnabas.broker.groups.target_assignment import TargetAssignment, changed_targets, number_of, topic_ids
+from barnabas.broker.groups.target_assignment import (
+    PARTITIONS_OF_A_MEMBER,
+    TargetAssignment,
+    changed_targets,
+    number_of,
+    topic_ids,
+)
 from barnabas.runtime.at_once import Stepwise, at_once
 from barnabas.runtime.decisions import Notes
 
@@ -43,7 +49,7 @@ class ShareAssignments:
         members = {**group.members, member.member_id: member}
         if self._turns.are_under_way(group.group_id):
             return known
-        if self._turns.are_due(len(members) + number_of(group.topics.partitions())):
+        if self._turns.are_due(len(members) + number_of(group.topics.partitions()) // PARTITIONS_OF_A_MEMBER):
             # It begins after this heartbeat is written, or could not be.
             self._turns.begin(group.group_id, update.now)
             return known

@@ -11,6 +11,9 @@ from barnabas.broker.groups.consumer_member import ConsumerMember, Partitions
 from barnabas.kraft.metadata.image import TopicsImage
 from barnabas.runtime.at_once import Stepwise
 
+PARTITIONS_OF_A_MEMBER = 4
+"""So many partitions cost an assignment as much as one member."""
+
 
 class TargetAssignment(NamedTuple):
     """Target that a member is reconciled with."""

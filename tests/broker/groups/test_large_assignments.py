@@ -73,7 +73,7 @@ def owned(*readers: Reader) -> list[int]:
 @pytest.mark.feature("CG-13")
 def test_members_keep_what_they_have_while_a_large_assignment_is_computed() -> None:
     rig = Rig()
-    rig.create_topic("words", 1_200)
+    rig.create_topic("words", 2_400)
     a, b = Reader(rig, "a", "words"), Reader(rig, "b", "words")
     a.join()
     assert (a.epoch, owned(a)) == (1, [0]), "it has no target yet"
@@ -82,14 +82,14 @@ def test_members_keep_what_they_have_while_a_large_assignment_is_computed() -> N
         turns += 1
     assert turns >= 4 and rig.group.assignment_epoch == rig.group.epoch == 2
     a.beat()
-    assert (a.epoch, owned(a)) == (2, [1_200])
+    assert (a.epoch, owned(a)) == (2, [2_400])
     b.join()
-    assert a.beat().error_code == ErrorCode.NONE and owned(a, b) == [1_200, 0]
+    assert a.beat().error_code == ErrorCode.NONE and owned(a, b) == [2_400, 0]
     rig.pass_ms(1)
     for _ in range(3):
         a.beat()
         b.beat()
-    assert (a.epoch, b.epoch, owned(a, b)) == (3, 3, [600, 600])
+    assert (a.epoch, b.epoch, owned(a, b)) == (3, 3, [1_200, 1_200])
     assigned = [it.sentence for it in rig.decisions.since(0) if "new target assignment" in it.sentence]
     assert len(assigned) == 2, "there is a decision note of each assignment"
 
@@ -97,7 +97,7 @@ def test_members_keep_what_they_have_while_a_large_assignment_is_computed() -> N
 @pytest.mark.feature("CG-13")
 def test_members_that_come_and_go_during_a_large_assignment() -> None:
     rig = Rig()
-    rig.create_topic("words", 1_200)
+    rig.create_topic("words", 2_400)
     a, b, c = (Reader(rig, name, "words") for name in "abc")
     a.join()
     b.join()
@@ -112,13 +112,13 @@ def test_members_that_come_and_go_during_a_large_assignment() -> None:
     for _ in range(3):
         a.beat()
         c.beat()
-    assert owned(a, c) == [600, 600]
+    assert owned(a, c) == [1_200, 1_200]
 
 
 @pytest.mark.feature("CG-13")
 def test_a_static_member_that_returns_during_a_large_assignment_gets_its_target() -> None:
     rig = Rig()
-    rig.create_topic("words", 1_200)
+    rig.create_topic("words", 2_400)
     fields: dict[str, Any] = {"instance_id": "one"}
     before, after = Reader(rig, "before", "words", **fields), Reader(rig, "after", "words", **fields)
     before.join()
@@ -128,13 +128,13 @@ def test_a_static_member_that_returns_during_a_large_assignment_gets_its_target(
     rig.pass_ms(1)
     after.beat()
     assert rig.group.targets.keys() == {"after"}
-    assert (rig.group.epoch, after.epoch, owned(after)) == (2, 2, [1_200])
+    assert (rig.group.epoch, after.epoch, owned(after)) == (2, 2, [2_400])
 
 
 @pytest.mark.feature("CG-13")
 def test_a_large_assignment_whose_coordinator_is_gone_begins_again() -> None:
     rig = Rig()
-    rig.create_topic("words", 1_200)
+    rig.create_topic("words", 2_400)
     a, b = Reader(rig, "a", "words"), Reader(rig, "b", "words")
     a.join()
     b.join()
@@ -147,13 +147,13 @@ def test_a_large_assignment_whose_coordinator_is_gone_begins_again() -> None:
     for _ in range(3):
         a.beat()
         b.beat()
-    assert owned(a, b) == [600, 600]
+    assert owned(a, b) == [1_200, 1_200]
 
 
 @pytest.mark.feature("CG-13")
 def test_a_group_that_is_deleted_and_made_again_gets_no_target_of_the_former() -> None:
     rig = Rig()
-    rig.create_topic("words", 1_200)
+    rig.create_topic("words", 2_400)
     a, b = Reader(rig, "a", "words"), Reader(rig, "b", "words")
     a.join()
     rig.take_turn(TURN)

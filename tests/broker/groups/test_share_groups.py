@@ -58,7 +58,7 @@ class Group:
 
 def test_a_large_assignment_is_computed_and_written_in_turns() -> None:
     group = Group()
-    topic_id = group.bench.create_topic("orders", partitions=1_200)
+    topic_id = group.bench.create_topic("orders", partitions=2_400)
     joined = group.join("m1", "orders")
     group.initialize()
     epoch = group.beat("m1", joined.member_epoch).member_epoch
@@ -67,7 +67,7 @@ def test_a_large_assignment_is_computed_and_written_in_turns() -> None:
         group.bench.take_turn(TURN)
         turns += 1
     assert turns >= 4
-    assert group.assigned(group.beat("m1", epoch)) == {topic_id: list(range(1_200))}
+    assert group.assigned(group.beat("m1", epoch)) == {topic_id: list(range(2_400))}
 
 
 def test_partitions_are_assigned_once_their_states_are_initialized() -> None:
