@@ -19,11 +19,13 @@ from barnabas.broker.groups.limits import (
     MOST_TOPICS,
     MOST_TOPICS_READ,
 )
+from barnabas.kraft.commit_feed import APPLIED
 from barnabas.protocol.embedded_consumer import write_subscription
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from barnabas.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
 from barnabas.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -568,6 +570,17 @@ async def test_an_answer_that_grows_too_large_ends_with_errors(rig: Rig, monkeyp
     ]
     described = await rig.ask(1, DescribeConfigsRequest(resources=configs), 4)
     assert [it.error_code for it in described.results] == [0] * 2 + [ErrorCode.POLICY_VIOLATION] * 28
+
+
+@pytest.mark.feature("RP-02", "MB-16")
+@on_cluster(counts_work=True, **SETTINGS)
+async def test_very_many_topics_reach_a_broker_in_short_steps(rig: Rig) -> None:
+    topics = [CreatableTopic(name=f"t{number}", num_partitions=1, replication_factor=1) for number in range(1_500)]
+    created = await rig.ask(1, CreateTopicsRequest(topics=topics), 5)
+    assert {it.error_code for it in created.topics} == {ErrorCode.NONE}
+    await rig.until(lambda: len(rig.broker(1).partitions.led) >= 1_500)
+    assert len(rig.steps[APPLIED]) > 5
+    assert largest_step(rig, APPLIED) < MOST_CALLS
 
 
 @pytest.mark.feature("RP-02")
