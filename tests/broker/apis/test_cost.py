@@ -386,7 +386,12 @@ async def test_a_large_produce_of_a_connection_that_is_closed(rig: Rig) -> None:
     async with broker.worker.reserved():
         await connection.send_frame(frame_of(request, 9))
         await rig.until(lambda: rig.partition(1, "t", 59).log.log_end_offset)
+        before = broker.server.connections
         connection.close()
+        await rig.until(
+            lambda: broker.server.connections < before
+            or any(each.closed for each in broker.server._connections.values())
+        )
         assert (await rig.produce("t", index=0)).base_offset == 1
     await rig.until(lambda: not broker.slow_admissions)
     ends = [rig.partition(1, "t", index).log.log_end_offset for index in range(200)]
