@@ -12,7 +12,7 @@ from barnabas.kraft.metadata.image import TopicsImage
 from barnabas.runtime.at_once import Stepwise
 
 PARTITIONS_OF_A_MEMBER = 4
-"""So many partitions cost an assignment as much as one member."""
+"""Partitions that cost an assignment as much as one member."""
 
 
 class TargetAssignment(NamedTuple):
