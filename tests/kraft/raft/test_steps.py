@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import random
 from collections.abc import Callable
 
 import pytest
 
 from barnabas.kraft.raft.config import RaftConfig
+from barnabas.kraft.raft.election_times import ElectionTimes
 from barnabas.kraft.raft.messages import (
     AddVoter,
     BeginQuorumEpoch,
     EndQuorumEpoch,
+    FetchAnswer,
     FetchSnapshot,
     QuorumEpochAnswer,
     RemoveVoter,
@@ -19,8 +22,9 @@ from barnabas.kraft.raft.messages import (
 )
 from barnabas.kraft.raft.raft import Raft
 from barnabas.kraft.raft.ready import Send
-from barnabas.kraft.raft.roles import Prospective, Resigned
-from barnabas.kraft.raft.voters import Voter
+from barnabas.kraft.raft.roles import ElectionState, Prospective, Resigned, Unattached
+from barnabas.kraft.raft.voter_history import VoterHistory
+from barnabas.kraft.raft.voters import Voter, VoterSet
 from barnabas.protocol.errors import ErrorCode
 from tests.kraft.raft.test_rules import NOW, at, fetch, follower, key, leader, sent, vote
 
@@ -111,3 +115,32 @@ def test_a_voter_that_is_left_alone_for_a_moment_learns_of_the_leader_after_it()
     assert raft.next_deadline_ms() == NOW + 110 + period_ms
     raft.tick(NOW + 110 + period_ms)
     assert [it.peer_id for it in announced(raft)] == [3]
+
+
+@pytest.mark.feature("KR-03")
+@pytest.mark.parametrize("error", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NONE])
+def test_an_answer_of_a_higher_epoch_without_a_leader_is_believed(error: ErrorCode) -> None:
+    """The one before it is over, for followers and for its leader."""
+    following = follower(epoch=5, leader_id=2)
+    (send,) = [it for it in following.take_ready().requests if it.peer_id == 2]
+    following.handle_answer(2, send.request_id, FetchAnswer(error=error, leader_id=None, epoch=9), NOW + 10)
+    assert isinstance(following.role, Unattached) and following.epoch == 9
+    assert following.take_ready().election == ElectionState(epoch=9)
+    leading = leader()
+    send = announced(leading)[0]
+    leading.handle_answer(2, send.request_id, QuorumEpochAnswer(error=error, leader_id=None, epoch=9), NOW + 110)
+    assert isinstance(leading.role, Unattached) and leading.epoch == 9 and leading.progress is None
+
+
+@pytest.mark.feature("KR-03")
+@pytest.mark.parametrize("drawn", ["least", "most"])
+def test_an_election_timeout_is_drawn_between_one_and_two(drawn: str) -> None:
+    class Drawing(random.Random):
+        def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+            assert stop is not None
+            return start if drawn == "least" else stop - 1
+
+    config = RaftConfig(local=key(1))
+    times = ElectionTimes(config, VoterHistory(VoterSet.of_ids((1, 2, 3)), key(1)), Drawing())
+    timeout_ms = config.election_timeout_ms
+    assert times.timeout_ms() == (timeout_ms if drawn == "least" else 2 * timeout_ms - 1)
