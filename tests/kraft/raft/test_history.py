@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.kraft.raft.history import LOG_ORIGIN, LogHistory, OffsetAndEpoch
+from barnabas.kraft.raft.own_log import OwnLog
 from barnabas.kraft.raft.quorum import Votes, majority, majority_offset
 
 Epochs = list[int]
@@ -129,3 +130,15 @@ def test_an_election_is_won_or_lost_never_both_and_a_second_answer_changes_nothi
         assert not (votes.won and votes.lost)
     assert votes.won == (sum(first.values()) >= majority(voters))
     assert votes.lost == (voters - sum(not granted for granted in first.values()) < majority(voters))
+
+
+@pytest.mark.feature("KR-06")
+@pytest.mark.parametrize(("offset", "is_cut"), [(2, True), (4, False), (9, False)])
+def test_a_log_that_ends_there_is_not_truncated(offset: int, is_cut: bool) -> None:
+    """Its syncs go on to count."""
+    log = OwnLog(LogHistory().appended(1, 4), None)
+    log.truncate(offset, "a leader")
+    assert log.take_work().truncate_to == (offset if is_cut else None)
+    assert log.history.end_offset == min(offset, 4)
+    assert log.generation == is_cut
+    assert log.synced(3, 0) is False and log.synced_end_offset == min(offset, 4)
