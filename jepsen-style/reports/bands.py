@@ -8,7 +8,7 @@ from typing import Any
 
 from histories.faults import EVERYTHING, Fault
 from histories.history import History
-from reports.markup import Markup, element, join
+from barnabas.reports.markup import Markup, element, join
 from reports.scales import HEIGHT, WIDTH, TimeAxis
 
 HUES = {

@@ -16,7 +16,7 @@ import numpy as np
 from histories.history import History
 from histories.recorder import HistoryError
 from reports import values
-from reports.markup import plural
+from barnabas.reports.markup import plural
 from reports.scales import Floats, Integers
 from reports.values import Names, Values
 

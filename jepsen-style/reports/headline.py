@@ -13,7 +13,7 @@ from reports.bands import Band
 from reports.curves import lag, unseen
 from reports.facts import OUTCOMES, Facts
 from reports.findings import Found, counted
-from reports.markup import Child, Markup, element, plural, shorten
+from barnabas.reports.markup import Child, Markup, element, plural, shorten
 from reports.plots import percent
 from reports.scales import duration, number
 

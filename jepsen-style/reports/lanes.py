@@ -8,7 +8,7 @@ from typing import TypeVar
 from histories.views import Views
 from reports.bands import Band, hue
 from reports.facts import Facts
-from reports.markup import Markup, element, plural
+from barnabas.reports.markup import Markup, element, plural
 from reports.plots import Key, blocks, canvas, keys, span
 from reports.scales import TimeAxis, duration
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from histories.history import History
 from histories.whole import write_whole
 from reports import bands, facts, findings, headline, partitions, tables, timeline
-from reports.markup import Markup, element, shorten
+from barnabas.reports.markup import Markup, element, shorten
 
 NAME = "report.html"
 

@@ -13,7 +13,7 @@ from checkers.availability import Availability
 from reports.bands import Band, hue
 from reports.facts import Facts
 from reports.findings import Found
-from reports.markup import Child, Markup, element, shorten
+from barnabas.reports.markup import Child, Markup, element, shorten
 from reports.scales import duration, number
 
 MOST_FAULTS = 300

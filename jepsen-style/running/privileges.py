@@ -10,7 +10,7 @@ from pathlib import Path
 
 from barnabas.cluster import power
 from worlds import compose, netns
-from worlds.guardian import Guardian
+from barnabas.cluster.guardian import Guardian
 
 
 def why_off(words: Sequence[str]) -> str | None:

@@ -33,7 +33,7 @@ from plants.node import broken
 from worlds.certificates import HostAddresses, LocalCertificates
 from worlds.cluster import AuthorityStep, Damage
 from worlds.damaging import damage_files
-from worlds.guardian import Guardian
+from barnabas.cluster.guardian import Guardian
 from worlds.links import LinkFaults, Links
 from worlds.node_views import Onlooker, onlooker
 from worlds.processes import ProcessCluster, in_thread

@@ -15,7 +15,7 @@ from barnabas.cluster.proxy.rules import CLIENT
 from barnabas.runtime.real import real_world
 from barnabas.security.addresses import port_for_clients, port_for_nodes
 from worlds.breakable import BreakableCluster, Wiring, opened
-from worlds.guardian import Guardian
+from barnabas.cluster.guardian import Guardian
 from worlds.links import ProxyLinks
 from worlds.processes import on_free_ports
 from worlds.world_options import WorldOptions

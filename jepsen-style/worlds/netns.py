@@ -25,7 +25,7 @@ from barnabas.runtime.real import real_world
 from barnabas.runtime.world import Connection, DialFailed, DialRefused
 from barnabas.security.addresses import port_for_clients
 from worlds.breakable import BreakableCluster, Wiring, opened
-from worlds.guardian import Guardian
+from barnabas.cluster.guardian import Guardian
 from worlds.links import PacketLinks
 from worlds.packets import CLIENT, Packets, run
 from worlds.processes import on_free_ports

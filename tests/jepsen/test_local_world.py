@@ -22,7 +22,7 @@ from barnabas.protocol.records.batch import BATCH_HEADER_BYTES
 from operations import Place
 from worlds.breakable import Disks
 from worlds.cluster import Damage, LinkFault
-from worlds.guardian import Guardian
+from barnabas.cluster.guardian import Guardian
 from worlds.local import LocalWorld, run_in
 from worlds.processes import PORT_TRIES, on_free_ports
 from worlds.world_options import WorldOptions

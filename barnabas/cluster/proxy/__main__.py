@@ -1,6 +1,6 @@
 """`python -P -m barnabas.cluster.proxy`: one proxy, controlled by lines of JSON.
 
-The first line is `{"nodes": {NAME: PORT}, "for_clients": {NAME: PORT}, "seed": NUMBER}`; the answer has our ports,
+The first line is `{"nodes": {NAME: PORT}, "for_clients": {NAME: PORT}, "seed": NUMBER, "source_host": HOST}`; the answer has our ports,
 `{"value": {"SOURCE>TARGET": PORT}}`. Each later line is `{"call": NAME, "arguments": {...}}` and is answered by
 `{"value": ...}` or `{"error": TEXT}`, in order. When the input ends, for whatever reason, so does the proxy.
 """
@@ -65,7 +65,7 @@ async def main() -> None:
         if first is None:
             return
         try:
-            proxy = Proxy(first["nodes"], first["for_clients"], first.get("seed"))
+            proxy = Proxy(first["nodes"], first["for_clients"], first.get("seed"), first.get("source_host"))
         except OSError as error:
             _say({"error": str(error)})
             return

@@ -15,6 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from barnabas.cluster.local import code_environment
+from barnabas.cluster.processes import ProcessId
+
 END_SECONDS = 120.0
 _STEP_SECONDS = 60.0
 
@@ -24,8 +27,9 @@ class Guardian:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(Path(__file__).resolve())],
+            [sys.executable, "-P", "-m", "barnabas.cluster.guardian"],
             stdin=subprocess.PIPE,
+            env=code_environment(),
             start_new_session=True,
             text=True,
         )
@@ -62,8 +66,6 @@ def undo(steps: Sequence[dict[str, Any]]) -> None:
 
 
 def _kill(run_directory: Path) -> None:
-    from barnabas.cluster.processes import ProcessId
-
     for path in sorted(run_directory.glob("*.pid")):
         process = ProcessId.read(path)
         if process is not None and process.alive:
@@ -78,5 +80,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     main()

@@ -1,0 +1,118 @@
+"""Core: which faults come when, by a seed.
+
+Faults follow each other with pauses between them. The first round has each possible kind once, so that a short run meets
+many; a kill comes first and, because most mistakes show at a kill, often again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from barnabas.runtime.world import Chance
+
+
+class Fault(StrEnum):
+    """A kind of fault, by its name on the command line."""
+
+    KILL = "kill"
+    """SIGKILL of an instance; it is started again."""
+    RESTART = "restart"
+    """SIGTERM of an instance; it is started again when it has ended."""
+    PAUSE = "pause"
+    """SIGSTOP of an instance until the group has given its partitions away, and a little longer."""
+    SCALE = "scale"
+    """One more instance joins for some seconds."""
+    EXPIRE = "expire"
+    """The sessions of all members end."""
+    CUT = "cut"
+    """Nothing passes between an instance and the cluster, and neither notices."""
+    DROP_ANSWERS = "drop-answers"
+    """Requests take effect, and connections are reset instead of the answers."""
+    DROP_REQUESTS = "drop-requests"
+    """Some Produce requests of instances vanish on their way."""
+    KILL_LEADER = "kill-leader"
+    """SIGKILL of the broker that leads a partition of the input or output."""
+    PAUSE_LEADER = "pause-leader"
+    KILL_COORDINATOR = "kill-coordinator"
+    """SIGKILL of the broker that coordinates the group."""
+
+
+INSTANCES = (Fault.KILL, Fault.RESTART, Fault.PAUSE, Fault.SCALE)
+"""Need no more than the instances."""
+GROUPS = (Fault.EXPIRE,)
+LINKS = (Fault.CUT, Fault.DROP_ANSWERS, Fault.DROP_REQUESTS)
+"""Need a proxy."""
+BROKERS = (Fault.KILL_LEADER, Fault.PAUSE_LEADER, Fault.KILL_COORDINATOR)
+"""Need a cluster of ours."""
+
+_WEIGHTS = {Fault.KILL: 5, Fault.RESTART: 2, Fault.PAUSE: 2, Fault.SCALE: 2, Fault.EXPIRE: 2}
+_LENGTHS = {
+    Fault.KILL: (0.0, 1.0),
+    Fault.RESTART: (0.0, 0.5),
+    Fault.PAUSE: (1.0, 3.0),
+    Fault.SCALE: (4.0, 8.0),
+    Fault.EXPIRE: (0.0, 0.0),
+    Fault.CUT: (3.0, 9.0),
+    Fault.DROP_ANSWERS: (1.5, 3.0),
+    Fault.DROP_REQUESTS: (1.0, 2.0),
+    Fault.KILL_LEADER: (1.0, 3.0),
+    Fault.PAUSE_LEADER: (3.0, 10.0),
+    Fault.KILL_COORDINATOR: (1.0, 3.0),
+}
+_PAUSE_S = (1.0, 4.0)
+FIRST_PAUSE_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One fault."""
+
+    number: int
+    fault: Fault
+    after_s: float
+    """Seconds since the repair of the fault before."""
+    length_s: float
+    """Seconds until it is repaired, at least."""
+    choice: float
+    """Chooses among what can be struck: 0 to 1."""
+
+    def choose(self, count: int) -> int:
+        """One of `count` things, by its place."""
+        return min(int(self.choice * count), count - 1)
+
+
+def schedule(chance: Chance, possible: Collection[Fault]) -> Iterator[Planned]:
+    """Faults without end; none if `possible` is empty."""
+    kinds = [fault for fault in Fault if fault in possible]
+    number = 0
+    for fault in _order(chance, kinds):
+        after = FIRST_PAUSE_S if number == 0 else _between(chance, _PAUSE_S)
+        yield Planned(number, fault, after, _between(chance, _LENGTHS[fault]), chance.random())
+        number += 1
+
+
+def _order(chance: Chance, kinds: list[Fault]) -> Iterator[Fault]:
+    if not kinds:
+        return
+    rest = [fault for fault in kinds if fault is not Fault.KILL]
+    rest.sort(key=lambda _fault: chance.random())
+    if Fault.KILL in kinds:
+        yield Fault.KILL
+    for fault in rest:
+        yield fault
+        if Fault.KILL in kinds and chance.random() < 0.3:
+            yield Fault.KILL
+    weights = [_WEIGHTS.get(fault, 1) for fault in kinds]
+    while True:
+        at = chance.random() * sum(weights)
+        for fault, weight in zip(kinds, weights, strict=True):
+            at -= weight
+            if at < 0:
+                yield fault
+                break
+
+
+def _between(chance: Chance, ends: tuple[float, float]) -> float:
+    return ends[0] + chance.random() * (ends[1] - ends[0])
