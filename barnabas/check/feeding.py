@@ -71,7 +71,6 @@ class Feeder:
     async def _abort_some(self, servers: str, until: Callable[[], bool]) -> None:
         """Records that no reader of committed records sees."""
         async with Producer(bootstrap_servers=servers, transactional_id=self._transactional_id) as producer:
-            await producer.init_transactions()
             while not until():
                 await trio.sleep(ABORT_EVERY_S)
                 try:

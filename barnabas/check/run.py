@@ -34,6 +34,8 @@ Say = Callable[[str], None]
 _LOOK_S = 0.1
 _QUIET_S = 3.0
 """Time for outputs that come too often, after all have come once."""
+_GIVEN_UP_S = 8.0
+"""Time without an output after which nothing more is expected from an application that has committed everything."""
 _READ_S = 30.0
 """Time to read what is in the topics."""
 _MOST_STANDSTILLS = 6
@@ -116,8 +118,8 @@ class _Run:
                     nursery.start_soon(instance.run, self._tell)
                 verdict = await self._main(admin, sink, topics)
                 nursery.cancel_scope.cancel()
-        except* CannotRun as group:
-            raise _only(group) from None
+        except* (CannotRun, ClusterError, NoAnswer, KafkaError) as group:
+            raise _first(group) from None
         finally:
             for instance in self._instances:
                 instance.close()
@@ -182,10 +184,20 @@ class _Run:
         await self._read_to_the_end(topics[:1])
         while self._reader.missing:
             now = time.time()
-            if now > max(began, self._reader.last_output_s) + stuck_s + 1 or now > began + _MOST_STANDSTILLS * stuck_s:
+            quiet_s = now - max(began, self._reader.last_output_s)
+            if quiet_s > stuck_s + 1 or now > began + _MOST_STANDSTILLS * stuck_s:
+                return
+            if quiet_s > _GIVEN_UP_S and self._has_committed_all():
                 return
             await trio.sleep(_LOOK_S)
         await trio.sleep(_QUIET_S)
+
+    def _has_committed_all(self) -> bool:
+        """True if the application has gone past all inputs: what is missing now will not come."""
+        ends: dict[int, int] = {}
+        for each in self._reader.inputs:
+            ends[each.partition] = max(ends.get(each.partition, 0), each.offset + 1)
+        return all(self._watch.committed.get(partition, 0) >= end for partition, end in ends.items())
 
     async def _read_to_the_end(self, topics: Sequence[str]) -> None:
         """Waits until the reader has all committed records. Raises `CannotRun` if it does not get them."""
@@ -291,6 +303,6 @@ def _died(instance: Instance) -> str:
     return f"{instance.name} ended before it consumed anything, {instance.own_ends[0]}" + (f"\n{words}" if words else "")
 
 
-def _only(group: BaseExceptionGroup[Any]) -> BaseException:
+def _first(group: BaseExceptionGroup[Any]) -> BaseException:
     first = group.exceptions[0]
-    return _only(first) if isinstance(first, BaseExceptionGroup) else first
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
