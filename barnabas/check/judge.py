@@ -116,7 +116,7 @@ def _standstills(partition: int, done: list[tuple[float, Input]], seen: Observed
         start = max(before, waits.at_s)
         seconds = longest_calm(seen.calm, start, at_s)
         if seconds > seen.stuck_s:
-            text = f"partition {partition} stood still for {seconds:.0f} s without a fault; input {waits.id} waited first"
+            text = f"partition {partition} stood still for {seconds:.0f} s without a fault; input {waits.id} waited"
             findings.append(Finding(Kind.STUCK, text, waits))
         before = at_s
     return findings
@@ -148,7 +148,8 @@ def _reordered(inputs: Sequence[Input], first: Mapping[str, Output]) -> list[Fin
             line = (each.key, each.partition, output.place)
             before = latest.get(line)
             if before is not None and output.position < before[0].position:
-                text = f"key {each.key}: input {each.id} came after {before[1].id}, and its output {output} before {before[0]}"
+                later = f"its output {output} is before {before[0]}"
+                text = f"key {each.key}: input {each.id} came after {before[1].id}, and {later}"
                 findings.append(Finding(Kind.REORDERED, text, each, (before[0], output)))
             else:
                 latest[line] = (output, each)
@@ -165,6 +166,7 @@ def _unwanted(inputs: Sequence[Input], first: Mapping[str, Output], seen: Observ
             text = f"output {output} is of input {output.id}, whose transaction was aborted: isolation.level?"
             findings.append(Finding(Kind.ABORTED, text, outputs=(output,)))
         else:
-            findings.append(Finding(Kind.INVENTED, f"output {output} has id {output.id}, which no input has", outputs=(output,)))
+            text = f"output {output} has id {output.id}, which no input has"
+            findings.append(Finding(Kind.INVENTED, text, outputs=(output,)))
     findings += [Finding(Kind.UNREADABLE, text) for text in seen.unreadable]
     return findings

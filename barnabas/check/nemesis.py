@@ -216,7 +216,7 @@ class Nemesis:
             described = stage.watch.described
             if described is None or described.coordinator is None:
                 raise ClusterError("the coordinator of the group is not known")
-            return f"broker-{described.coordinator.id}", "coordinates the group"
+            return f"broker-{described.coordinator.node_id}", "coordinates the group"
         topics = await stage.admin.describe_topics(list(stage.topics))
         led = [(name, it) for name in stage.topics for it in topics[name].partitions if it.leader is not None]
         if not led:

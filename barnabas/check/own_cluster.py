@@ -1,7 +1,7 @@
 """A cluster for one run: three brokers and three controllers, and for each instance a proxy of its own to the brokers.
 
-Brokers have a listener for each instance and advertise the ports of its proxy there. The proxy dials them from an address
-of its own, so the description of a group shows which instance a member is.
+Brokers have a listener for each instance and advertise the ports of its proxy there. The proxy dials them from an
+address of its own, so the description of a group shows which instance a member is.
 """
 
 from __future__ import annotations

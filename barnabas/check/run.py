@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from barnabas.check.options import CheckOptions
 from barnabas.check.own_cluster import OwnCluster
 from barnabas.check.promises import Kind
 from barnabas.check.reading import Reader, transformation_of
+from barnabas.check.records import Output
 from barnabas.check.schedule import schedule
 from barnabas.check.sinks import Sink, sink_of
 from barnabas.check.verdict import Verdict
@@ -44,7 +46,16 @@ SESSION_TIMEOUT_MS = 6000
 """A session timeout that an application may use; the checker does not rely on it."""
 
 
-async def check(options: CheckOptions, say: Say) -> tuple[Verdict, Journal]:
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """All that remains of a run."""
+
+    verdict: Verdict
+    journal: Journal
+    outputs: Sequence[Output]
+
+
+async def check(options: CheckOptions, say: Say) -> Outcome:
     """Run it. Raises `CannotRun` in one line."""
     out = Path(options.directory)
     sink = sink_of(options.sink)
@@ -56,8 +67,9 @@ async def check(options: CheckOptions, say: Say) -> tuple[Verdict, Journal]:
     try:
         await trio.to_thread.run_sync(cluster.up)
         more = {} if sink is None else dict(await trio.to_thread.run_sync(sink.open, out))
-        run = _Run(options, out, cluster, Reader(transformation), more, say)
-        return await run.whole(sink), run.journal
+        reader = Reader(transformation)
+        run = _Run(options, out, cluster, reader, more, say)
+        return Outcome(await run.whole(sink), run.journal, reader.outputs)
     except (ClusterError, NoAnswer, KafkaError) as error:
         raise CannotRun(f"the cluster of the check fails: {error}") from error
     finally:
@@ -300,7 +312,9 @@ async def _read_topics(
 def _died(instance: Instance) -> str:
     last = instance.last_lines()
     words = "\n".join(f"  {line}" for line in last)
-    return f"{instance.name} ended before it consumed anything, {instance.own_ends[0]}" + (f"\n{words}" if words else "")
+    return f"{instance.name} ended before it consumed anything, {instance.own_ends[0]}" + (
+        f"\n{words}" if words else ""
+    )
 
 
 def _first(group: BaseExceptionGroup[Any]) -> BaseException:

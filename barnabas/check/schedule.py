@@ -1,7 +1,7 @@
 """Core: which faults come when, by a seed.
 
-Faults follow each other with pauses between them. The first round has each possible kind once, so that a short run meets
-many; a kill comes first and, because most mistakes show at a kill, often again.
+Faults follow each other with pauses between them. The first round has each possible kind once, so that a short run
+meets many; a kill comes first and, because most mistakes show at a kill, often again.
 """
 
 from __future__ import annotations
@@ -86,11 +86,9 @@ class Planned:
 def schedule(chance: Chance, possible: Collection[Fault]) -> Iterator[Planned]:
     """Faults without end; none if `possible` is empty."""
     kinds = [fault for fault in Fault if fault in possible]
-    number = 0
-    for fault in _order(chance, kinds):
+    for number, fault in enumerate(_order(chance, kinds)):
         after = FIRST_PAUSE_S if number == 0 else _between(chance, _PAUSE_S)
         yield Planned(number, fault, after, _between(chance, _LENGTHS[fault]), chance.random())
-        number += 1
 
 
 def _order(chance: Chance, kinds: list[Fault]) -> Iterator[Fault]:
@@ -100,8 +98,8 @@ def _order(chance: Chance, kinds: list[Fault]) -> Iterator[Fault]:
     rest.sort(key=lambda _fault: chance.random())
     if Fault.KILL in kinds:
         yield Fault.KILL
-    for fault in rest:
-        yield fault
+    for each in rest:
+        yield each
         if Fault.KILL in kinds and chance.random() < 0.3:
             yield Fault.KILL
     weights = [_WEIGHTS.get(fault, 1) for fault in kinds]

@@ -1,4 +1,4 @@
-"""Where outputs arrive: the protocol of a sink, and the sinks for files and HTTP. The output topic is read by `reading.py`.
+"""Where outputs arrive: the protocol of a sink, and the sinks for files and HTTP. `reading.py` reads the output topic.
 
 A sink of your own is a class in a file, `--sink FILE.py:CLASS`, with the methods of `Sink`; no base class is needed.
 """
@@ -151,7 +151,7 @@ def sink_of(text: str) -> Sink | None:
 
 
 def attribute_of(path: Path, name: str, default: Any = None) -> Any:
-    """Something that a Python file of the user defines. Raises `CannotRun` if it is not there and there is no default."""
+    """Something that a Python file of the user defines. Raises `CannotRun` if it is missing without a default."""
     spec = importlib.util.spec_from_file_location(f"barnabas_check_{path.stem}", path)
     if spec is None or spec.loader is None or not path.is_file():
         raise CannotRun(f"{path} is not a Python file")

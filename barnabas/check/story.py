@@ -24,7 +24,9 @@ def story(finding: Finding, events: Sequence[Event]) -> list[str]:
     record = finding.input
     lines = [(output.at_s, f"output {output.id} seen in {output}") for output in finding.outputs]
     if record is not None:
-        lines.append((record.at_s, f"produced to partition {record.partition} at offset {record.offset}, key {record.key}"))
+        lines.append(
+            (record.at_s, f"produced to partition {record.partition} at offset {record.offset}, key {record.key}")
+        )
         lines += _commits(record, events)
         lines += _owners(record.partition, _window(lines), events)
     if not lines:

@@ -62,14 +62,12 @@ class GroupWatch:
 
     def _see_members(self, described: ConsumerGroupDescription) -> None:
         self.described = described
-        owners = {}
+        owners: dict[int, str] = {}
         for member in described.members:
             self.was_joined = True
             instance = self.instance_of(member.host, member.client_id)
             name = f"member {member.member_id}" if instance is None else f"instance-{instance}"
-            for partition in member.assignment:
-                if partition.topic == self._topic:
-                    owners[partition.partition] = name
+            owners |= {it.partition: name for it in member.assignment if it.topic == self._topic}
         now = time.time()
         for partition in sorted({*owners, *self._owners}):
             before, after = self._owners.get(partition), owners.get(partition)

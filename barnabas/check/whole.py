@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import trio
 from barnabas.check.errors import CannotRun
 from barnabas.check.journal import Journal
 from barnabas.check.options import CheckOptions
+from barnabas.check.report import write_report
 from barnabas.check.run import check
 from barnabas.check.story import story
 from barnabas.check.verdict import Verdict
@@ -37,17 +39,16 @@ def run_check(options: CheckOptions, say: Callable[[str], None]) -> Result:
     out = Path(options.directory)
     _prepare(out, options)
     try:
-        verdict, journal = trio.run(check, options, say)
+        outcome = trio.run(check, options, say)
     except BaseExceptionGroup as group:
         raise only_error(group) from None
-    lines = _lines(verdict, journal, out)
+    verdict, journal = outcome.verdict, outcome.journal
     _write(out, options, verdict, journal)
-    return Result(verdict, lines)
+    page = write_report(out, verdict, journal, outcome.outputs, options.command)
+    return Result(verdict, [*_lines(verdict, journal), "", f"report: {page}"])
 
 
 def _prepare(out: Path, options: CheckOptions) -> None:
-    import shutil
-
     if out.exists() and not (out / MARK).exists() and (not out.is_dir() or any(out.iterdir())):
         raise CannotRun(f"--out {out} is not empty and not of an earlier check; name another directory")
     shutil.rmtree(out, ignore_errors=True)
@@ -58,7 +59,7 @@ def _prepare(out: Path, options: CheckOptions) -> None:
         raise CannotRun(f"--out {out}: {error.strerror}") from None
 
 
-def _lines(verdict: Verdict, journal: Journal, out: Path) -> list[str]:
+def _lines(verdict: Verdict, journal: Journal) -> list[str]:
     lines = [verdict.line]
     for finding in verdict.chosen(_STORIES):
         lines += ["", f"{finding.kind}: {finding.text}"]

@@ -40,11 +40,16 @@ class Judging:
     promise: Annotated[
         list[str] | None,
         typer.Option(
-            "--promise", metavar="LEVEL", help="at-least-once, exactly-once, ordered; repeatable. Default: at-least-once."
+            "--promise",
+            metavar="LEVEL",
+            help="at-least-once, exactly-once, ordered; repeatable. Default: at-least-once.",
         ),
     ] = None
     stuck: Annotated[
-        float, typer.Option("--stuck", metavar="SECONDS", min=1, help="Time without a fault after which inputs that wait are stuck.")
+        float,
+        typer.Option(
+            "--stuck", metavar="SECONDS", min=1, help="Time without a fault after which inputs that wait are stuck."
+        ),
     ] = 45.0
     sink: Annotated[
         str, typer.Option("--sink", metavar="SINK", help="Where outputs arrive: topic, file, http, or FILE.py:CLASS.")
@@ -63,9 +68,15 @@ class Course:
     faults: Annotated[
         str, typer.Option("--faults", metavar="KIND,…", help="Kinds of faults; all: every kind that is possible.")
     ] = "all"
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Repeats the choices of an earlier run.")] = None
-    start: Annotated[float, typer.Option("--start-timeout", metavar="SECONDS", min=1, help="Time for it to begin.")] = 45.0
-    grace: Annotated[float, typer.Option("--grace", metavar="SECONDS", min=0.1, help="Time to end after SIGTERM.")] = 10.0
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Repeats the choices of an earlier run.")] = (
+        None
+    )
+    start: Annotated[float, typer.Option("--start-timeout", metavar="SECONDS", min=1, help="Time for it to begin.")] = (
+        45.0
+    )
+    grace: Annotated[float, typer.Option("--grace", metavar="SECONDS", min=0.1, help="Time to end after SIGTERM.")] = (
+        10.0
+    )
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of logs, report and cluster.")] = Path(
         "barnabas-check"
     )

@@ -69,8 +69,7 @@ def retried(call: Callable[[], object]) -> None:
 def rewind(consumer: Consumer) -> None:
     """Back to what is committed: the aborted records come again."""
     for place in consumer.committed(consumer.assignment(), timeout=30):
-        if place.offset < 0:
-            place.offset = 0
+        place.offset = max(place.offset, 0)
         consumer.seek(place)
 
 

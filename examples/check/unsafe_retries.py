@@ -33,17 +33,17 @@ def main() -> None:
             "enable.auto.commit": False,
         }
     )
+    failed: list[object] = []
+
+    def delivered(error: object, _record: object) -> None:
+        if error:
+            failed.append(error)
+
     consumer.subscribe([os.environ["INPUT_TOPIC"]])
     while not stopping:
         records = [record for record in consumer.consume(50, 0.2) if record.error() is None]
-        failed: list[object] = []
         for record in records:
-            producer.produce(
-                os.environ["OUTPUT_TOPIC"],
-                record.value(),
-                record.key(),
-                on_delivery=lambda error, _record: failed.append(error) if error else None,
-            )
+            producer.produce(os.environ["OUTPUT_TOPIC"], record.value(), record.key(), on_delivery=delivered)
         if producer.flush(60) or failed:
             raise SystemExit(f"the output was not written: {failed[:1]}")
         done = {(it.topic(), it.partition()): it.offset() + 1 for it in records}

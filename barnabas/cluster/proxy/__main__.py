@@ -1,8 +1,9 @@
 """`python -P -m barnabas.cluster.proxy`: one proxy, controlled by lines of JSON.
 
-The first line is `{"nodes": {NAME: PORT}, "for_clients": {NAME: PORT}, "seed": NUMBER, "source_host": HOST}`; the answer has our ports,
-`{"value": {"SOURCE>TARGET": PORT}}`. Each later line is `{"call": NAME, "arguments": {...}}` and is answered by
-`{"value": ...}` or `{"error": TEXT}`, in order. When the input ends, for whatever reason, so does the proxy.
+The first line is `{"nodes": {NAME: PORT}, "for_clients": {NAME: PORT}, "seed": NUMBER, "source_host": HOST}`; the
+answer has our ports, `{"value": {"SOURCE>TARGET": PORT}}`. Each later line is `{"call": NAME, "arguments": {...}}` and
+is answered by `{"value": ...}` or `{"error": TEXT}`, in order. When the input ends, for whatever reason, so does the
+proxy.
 """
 
 from __future__ import annotations

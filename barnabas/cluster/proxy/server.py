@@ -126,7 +126,7 @@ class Proxy:
         source_host: str | None = None,
     ) -> None:
         """Ports by name: `nodes` where nodes reach each other, `for_clients` where clients reach some of them. Targets
-        see connections come from `source_host`, an address of this machine. Raises OSError if no ports are to be had."""
+        see connections come from `source_host`, an address of this machine. Raises OSError if no ports can be had."""
         self.faults = Faults(self._faults_changed)
         self.chance = random.Random(seed)
         self._network = RealNetwork(source_host)
