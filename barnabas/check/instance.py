@@ -136,6 +136,8 @@ class Instance:
         finally:
             if process.returncode is None:
                 self._kill_group(process)
+                with trio.CancelScope(shield=True):
+                    await process.wait()
             self._pid_file.unlink(missing_ok=True)
         if not self._is_struck:
             ended = _described(process.returncode)

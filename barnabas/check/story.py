@@ -24,14 +24,18 @@ def story(finding: Finding, events: Sequence[Event]) -> list[str]:
     record = finding.input
     lines = [(output.at_s, f"output {output.id} seen in {output}") for output in finding.outputs]
     if record is not None:
-        lines.append(
-            (record.at_s, f"produced to partition {record.partition} at offset {record.offset}, key {record.key}")
-        )
-        lines += _commits(record, events)
-        lines += _owners(record.partition, _window(lines), events)
+        place = f"partition {record.partition} at offset {record.offset}"
+        lines.append((record.at_s, f"produced to {place}, key {record.key}"))
+        before, after = _commits(record, events)
+        if after is not None:
+            lines.append((after.at_s, f"{_committed(after)}: past {record.offset}"))
     if not lines:
         return []
     start, end = _window(lines)
+    if record is not None:
+        if before is not None:
+            lines.append((before.at_s, _committed(before) + ("" if after is not None else ", the last")))
+        lines += _owners(record.partition, (start, end), events)
     for event in events:
         if event.what in (What.FAULT, What.REPAIR, What.INSTANCE) and start <= event.at_s <= end:
             lines.append((event.at_s, event.text))
@@ -44,17 +48,16 @@ def _window(lines: Iterable[tuple[float, str]]) -> tuple[float, float]:
     return min(times) - 1.0, max(times) + NEAR_S
 
 
-def _commits(record: Input, events: Sequence[Event]) -> list[tuple[float, str]]:
+def _commits(record: Input, events: Sequence[Event]) -> tuple[Event | None, Event | None]:
     """The last committed offset that did not pass the record, and the first that did."""
     before: Event | None = None
     for event in events:
         if event.what is not What.COMMITTED or event.partition != record.partition or event.offset is None:
             continue
         if event.offset > record.offset:
-            known = [] if before is None else [(before.at_s, _committed(before))]
-            return [*known, (event.at_s, f"{_committed(event)}: past {record.offset}")]
+            return before, event
         before = event
-    return [] if before is None else [(before.at_s, f"{_committed(before)}, the last")]
+    return before, None
 
 
 def _committed(event: Event) -> str:

@@ -58,13 +58,13 @@ class Verdict:
         return f"{self.promise} {what} ({numbers}; seed {self.seed})"
 
     def chosen(self, most: int) -> list[Finding]:
-        """Up to `most` findings of each kind that break the promise."""
-        taken: Counter[Kind] = Counter()
+        """Up to `most` findings of each kind that break the promise, far from each other: neighbours have the same
+        cause."""
         chosen = []
-        for each in self.broken:
-            if taken[each.kind] < most:
-                taken[each.kind] += 1
-                chosen.append(each)
+        for kind in self.counts:
+            found = [each for each in self.broken if each.kind is kind]
+            step = max(1.0, len(found) / most)
+            chosen += [found[int(place * step)] for place in range(min(most, len(found)))]
         return chosen
 
 

@@ -9,7 +9,7 @@ import signal
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 SERVERS = os.environ["BOOTSTRAP_SERVERS"]
-AT_ONCE = 100
+AT_ONCE = 50
 
 
 def main() -> None:
@@ -37,8 +37,9 @@ def main() -> None:
 
     consumer.subscribe([os.environ["INPUT_TOPIC"]], on_revoke=revoked)
     while not stopping:
-        batch += [record for record in consumer.consume(20, 0.2) if record.error() is None]
-        if len(batch) < AT_ONCE:
+        records = [record for record in consumer.consume(20, 0.2) if record.error() is None]
+        batch += records
+        if not batch or (records and len(batch) < AT_ONCE):
             continue
         for record in batch:
             producer.produce(os.environ["OUTPUT_TOPIC"], record.value(), record.key())

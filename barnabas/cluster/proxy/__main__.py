@@ -1,9 +1,8 @@
 """`python -P -m barnabas.cluster.proxy`: one proxy, controlled by lines of JSON.
 
-The first line is `{"nodes": {NAME: PORT}, "for_clients": {NAME: PORT}, "seed": NUMBER, "source_host": HOST}`; the
-answer has our ports, `{"value": {"SOURCE>TARGET": PORT}}`. Each later line is `{"call": NAME, "arguments": {...}}` and
-is answered by `{"value": ...}` or `{"error": TEXT}`, in order. When the input ends, for whatever reason, so does the
-proxy.
+The first line is `{"nodes": {NAME: PORT}, "for_clients": {NAME: PORT}, "seed": NUMBER}`; the answer has our ports,
+`{"value": {"SOURCE>TARGET": PORT}}`. Each later line is `{"call": NAME, "arguments": {...}}` and is answered by
+`{"value": ...}` or `{"error": TEXT}`, in order. When the input ends, for whatever reason, so does the proxy.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ async def main() -> None:
         if first is None:
             return
         try:
-            proxy = Proxy(first["nodes"], first["for_clients"], first.get("seed"), first.get("source_host"))
+            proxy = Proxy(first["nodes"], first["for_clients"], first.get("seed"))
         except OSError as error:
             _say({"error": str(error)})
             return

@@ -23,15 +23,8 @@ END_SECONDS = 5.0
 class ProxyProcess:
     """One proxy. Everything raises `ClusterError` when it has ended, or refuses."""
 
-    def __init__(
-        self,
-        nodes: Mapping[str, int],
-        for_clients: Mapping[str, int],
-        seed: int | None = None,
-        source_host: str | None = None,
-    ) -> None:
-        """Ports by name: `nodes` where nodes reach each other, `for_clients` where clients reach some of them. Targets
-        see connections come from `source_host`."""
+    def __init__(self, nodes: Mapping[str, int], for_clients: Mapping[str, int], seed: int | None = None) -> None:
+        """Ports by name: `nodes` where nodes reach each other, `for_clients` where clients reach some of them."""
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "barnabas.cluster.proxy"],
             stdin=subprocess.PIPE,
@@ -43,8 +36,7 @@ class ProxyProcess:
         self._one_at_a_time = threading.Lock()
         self._states: dict[Pair, LinkState] = {}
         try:
-            first = {"nodes": dict(nodes), "for_clients": dict(for_clients), "seed": seed, "source_host": source_host}
-            ports = self._exchange(first)
+            ports = self._exchange({"nodes": dict(nodes), "for_clients": dict(for_clients), "seed": seed})
         except BaseException:
             self.close()
             raise

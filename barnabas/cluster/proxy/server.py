@@ -118,18 +118,12 @@ class Gate:
 class Proxy:
     """All ports, all connections, and what is wrong with them."""
 
-    def __init__(
-        self,
-        nodes: Mapping[str, int],
-        for_clients: Mapping[str, int],
-        seed: int | None = None,
-        source_host: str | None = None,
-    ) -> None:
-        """Ports by name: `nodes` where nodes reach each other, `for_clients` where clients reach some of them. Targets
-        see connections come from `source_host`, an address of this machine. Raises OSError if no ports can be had."""
+    def __init__(self, nodes: Mapping[str, int], for_clients: Mapping[str, int], seed: int | None = None) -> None:
+        """Ports by name: `nodes` where nodes reach each other, `for_clients` where clients reach some of them. Raises
+        OSError if no ports are to be had."""
         self.faults = Faults(self._faults_changed)
         self.chance = random.Random(seed)
-        self._network = RealNetwork(source_host)
+        self._network = RealNetwork()
         self._targets = {each: Target(*each) for each in (*nodes.items(), *for_clients.items())}
         self._gates = [
             Gate(source, self._targets[target]) for source in nodes for target in nodes.items() if source != target[0]
