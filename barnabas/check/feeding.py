@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import trio
 
@@ -35,11 +36,11 @@ class Feeder:
         """Ids of records whose outcome is unknown."""
         self.aborted: set[str] = set()
 
-    async def run(self, servers: str, until: Callable[[], bool]) -> None:
+    async def run(self, client: Mapping[str, Any], until: Callable[[], bool]) -> None:
         """Feeds while `until` is false, then waits for the acknowledgements."""
-        async with Producer(bootstrap_servers=servers, linger_ms=0) as producer, trio.open_nursery() as nursery:
+        async with Producer(**client, linger_ms=0) as producer, trio.open_nursery() as nursery:
             if self._with_aborted:
-                nursery.start_soon(self._abort_some, servers, until)
+                nursery.start_soon(self._abort_some, client, until)
             due = trio.current_time()
             while not until():
                 number, key, value = self._next()
@@ -68,9 +69,9 @@ class Feeder:
         self.sent[number] = time.time()
         self.uncertain.discard(number)
 
-    async def _abort_some(self, servers: str, until: Callable[[], bool]) -> None:
+    async def _abort_some(self, client: Mapping[str, Any], until: Callable[[], bool]) -> None:
         """Records that no reader of committed records sees."""
-        async with Producer(bootstrap_servers=servers, transactional_id=self._transactional_id) as producer:
+        async with Producer(**client, transactional_id=self._transactional_id) as producer:
             while not until():
                 await trio.sleep(ABORT_EVERY_S)
                 try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,16 +16,17 @@ from barnabas.check.journal import Event, Journal, What
 from barnabas.check.own_cluster import OwnCluster
 from barnabas.check.schedule import Fault, Planned
 from barnabas.check.watching import GroupWatch
+from barnabas.check.ways import Ways
 from barnabas.client.admin import MemberToRemove
 from barnabas.cluster.errors import ClusterError
-from barnabas.cluster.proxy.rules import CLIENT, LinkState, MessageRule
+from barnabas.fault_proxy.fault_rule import FaultRule, parse_rule
 from barnabas.protocol.errors import KafkaError
 
 T = TypeVar("T")
 
-PRODUCE, OFFSET_COMMIT, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 0, 8, 25, 26, 28
-_WITH_EFFECT = (PRODUCE, OFFSET_COMMIT, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT)
-_ANSWERS_LOST, _REQUESTS_LOST = 0.5, 0.3
+WITH_EFFECT = ("Produce", "OffsetCommit", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
+"""Requests whose answers are lost."""
+_LOST, _REFUSED = 0.5, 0.3
 """Probabilities."""
 _REBALANCE_S = 6.0
 """Time for the others to take over from an instance that is gone."""
@@ -41,7 +43,9 @@ class Stage:
     instances: Sequence[Instance]
     """Those that run all the time."""
     spare: Instance
-    cluster: OwnCluster
+    ways: Ways
+    cluster: OwnCluster | None
+    """None: it is somebody else's."""
     admin: Admin
     watch: GroupWatch
     topics: Sequence[str]
@@ -73,7 +77,14 @@ class Nemesis:
         for instance in stage.instances:
             instance.resume()
             instance.want()
-        await _in_thread(stage.cluster.repair)
+        stage.ways.heal()
+        if stage.cluster is not None:
+            await _in_thread(stage.cluster.repair)
+            await self._in_sync()
+        # Members of instances that were struck just now are still in the group.
+        with suppress(KafkaError):
+            await stage.watch.look(stage.admin)
+            await self._expire(None)
         open_faults = {it.fault: it for it in self._journal.events if it.what is What.FAULT}
         for event in self._journal.events:
             if event.what is What.REPAIR:
@@ -99,12 +110,14 @@ class Nemesis:
                 self._ends(planned, "members may join again")
             case Fault.CUT:
                 await self._cut(planned, instance)
+            case Fault.CUT_LEADER:
+                await self._cut_leader(planned)
             case Fault.DROP_ANSWERS:
-                rules = [MessageRule(key, "request", "reset", probability=_ANSWERS_LOST) for key in _WITH_EFFECT]
-                await self._lose(planned, rules, "connections are reset after requests took effect")
-            case Fault.DROP_REQUESTS:
-                rule = MessageRule(PRODUCE, "request", "drop", probability=_REQUESTS_LOST)
-                await self._lose(planned, [rule], "Produce requests are lost")
+                rules = [parse_rule(f"{api} cut=response probability={_LOST}") for api in WITH_EFFECT]
+                await self._lose(planned, rules, "connections are reset in place of answers")
+            case Fault.REFUSE:
+                rule = parse_rule(f"Produce error=NOT_ENOUGH_REPLICAS probability={_REFUSED}")
+                await self._lose(planned, [rule], "Produce requests are refused: NOT_ENOUGH_REPLICAS")
             case Fault.KILL_LEADER | Fault.PAUSE_LEADER | Fault.KILL_COORDINATOR:
                 await self._strike_broker(planned)
 
@@ -147,7 +160,9 @@ class Nemesis:
         self._begins(planned, f"{spare.name} joins", spare)
         spare.want()
         await trio.sleep(planned.length_s)
+        members = self._stage.watch.members_of(spare.number)
         await spare.terminate(self._stage.grace_s)
+        await self._expire(members)
         self._ends(planned, f"{spare.name} has left", spare)
 
     async def _expire(self, members: Sequence[str] | None) -> None:
@@ -171,31 +186,44 @@ class Nemesis:
     # ---- links
 
     async def _cut(self, planned: Planned, instance: Instance) -> None:
-        proxy = self._stage.cluster.proxies[instance.number]
-        names = [name for _client, name in proxy.ports]
-        ways = [(a, b) for name in names for a, b in ((CLIENT, name), (name, CLIENT))]
         self._begins(planned, f"nothing passes between {instance.name} and the cluster", instance)
         members = self._stage.watch.members_of(instance.number)
-        await _in_thread(lambda: proxy.set_links([(a, b, LinkState(cut=True)) for a, b in ways]))
-        await trio.sleep(_SESSION_S)
-        await self._expire(members)
-        await trio.sleep(planned.length_s)
-        await _in_thread(lambda: proxy.set_links([(a, b, LinkState()) for a, b in ways]))
+        self._stage.ways.cut(instance.number)
+        try:
+            await trio.sleep(_SESSION_S)
+            await self._expire(members)
+            await trio.sleep(planned.length_s)
+        finally:
+            self._stage.ways.heal()
         self._ends(planned, f"{instance.name} reaches the cluster again", instance)
 
-    async def _lose(self, planned: Planned, rules: Sequence[MessageRule], text: str) -> None:
-        proxies = self._stage.cluster.proxies
+    async def _cut_leader(self, planned: Planned) -> None:
+        node_id, why = await self._leader(planned)
+        self._begins(planned, f"nothing passes between the instances and broker {node_id}: it {why}")
+        self._stage.ways.cut_broker(node_id)
+        try:
+            await trio.sleep(planned.length_s)
+        finally:
+            self._stage.ways.heal()
+        self._ends(planned, f"the instances reach broker {node_id} again")
+
+    async def _lose(self, planned: Planned, rules: Sequence[FaultRule], text: str) -> None:
         self._begins(planned, text)
-        numbers = await _in_thread(lambda: [(it, it.add_rule(rule)) for it in proxies for rule in rules])
-        await trio.sleep(planned.length_s)
-        met = await _in_thread(lambda: sum(proxy.clear_rule(number) for proxy, number in numbers))
-        self._ends(planned, f"messages pass again, {met} were met")
+        added = self._stage.ways.add(rules)
+        try:
+            await trio.sleep(planned.length_s)
+        finally:
+            met = self._stage.ways.remove(added)
+        self._ends(planned, f"messages pass again; {met} were met")
 
     # ---- brokers
 
     async def _strike_broker(self, planned: Planned) -> None:
+        assert self._stage.cluster is not None, "faults of brokers need a cluster of ours"
         local = self._stage.cluster.local
-        name, why = await self._broker(planned)
+        ask = self._coordinator if planned.fault is Fault.KILL_COORDINATOR else self._leader
+        node_id, why = await ask(planned)
+        name = f"broker-{node_id}"
         if planned.fault is Fault.PAUSE_LEADER:
             self._begins(planned, f"{name} is paused: it {why}")
             await _in_thread(lambda: local.pause(name))
@@ -209,20 +237,23 @@ class Nemesis:
         await self._in_sync()
         self._ends(planned, f"{name} is back")
 
-    async def _broker(self, planned: Planned) -> tuple[str, str]:
-        """A broker, and its role. Raises `ClusterError` if it is not known now."""
+    async def _coordinator(self, _planned: Planned) -> tuple[int, str]:
+        """The id of the coordinator, and its role. Raises `ClusterError` if it is not known now."""
+        described = self._stage.watch.described
+        if described is None or described.coordinator is None:
+            raise ClusterError("the coordinator of the group is not known")
+        return described.coordinator.node_id, "coordinates the group"
+
+    async def _leader(self, planned: Planned) -> tuple[int, str]:
+        """The id of a leader, and its role. Raises `ClusterError` if there is none now."""
         stage = self._stage
-        if planned.fault is Fault.KILL_COORDINATOR:
-            described = stage.watch.described
-            if described is None or described.coordinator is None:
-                raise ClusterError("the coordinator of the group is not known")
-            return f"broker-{described.coordinator.node_id}", "coordinates the group"
         topics = await stage.admin.describe_topics(list(stage.topics))
         led = [(name, it) for name in stage.topics for it in topics[name].partitions if it.leader is not None]
         if not led:
             raise ClusterError("no partition has a leader")
         name, partition = led[planned.choose(len(led))]
-        return f"broker-{partition.leader}", f"leads {name}-{partition.partition}"
+        assert partition.leader is not None
+        return partition.leader, f"leads {name}-{partition.partition}"
 
     async def _in_sync(self) -> None:
         """Waits until all replicas are in sync, or for a while."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
+from typing import Any
 
 from barnabas.check.promises import Promise
 from barnabas.check.schedule import Fault
@@ -37,7 +38,7 @@ class Times:
 
     run_s: float = 120.0
     """Time with faults."""
-    stuck_s: float = 45.0
+    stuck_s: float = 60.0
     start_s: float = 45.0
     """Time for the instances to begin to consume."""
     grace_s: float = 10.0
@@ -59,5 +60,5 @@ class CheckOptions:
     times: Times = field(default_factory=Times)
     sink: str = "topic"
     map_file: PurePath | None = None
-    bootstrap_servers: str | None = None
-    """None: a cluster of our own."""
+    client: Mapping[str, Any] | None = None
+    """Client settings, `bootstrap_servers` among them, of somebody else's cluster; None: a cluster of our own."""

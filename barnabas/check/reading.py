@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +45,12 @@ class Reader:
 
     # ---- topics
 
-    async def read_topics(self, servers: str, names: Sequence[str], task_status: trio.TaskStatus[None]) -> None:
+    async def read_topics(
+        self, client: Mapping[str, Any], names: Sequence[str], *, task_status: trio.TaskStatus[None]
+    ) -> None:
         """Reads committed records of the input topic, the first of `names`, and of the output topic, until it is
         cancelled."""
-        async with Consumer(
-            bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest"
-        ) as consumer:
+        async with Consumer(**client, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
             partitions = [
                 TopicPartition(name, it.partition) for name in names for it in await consumer.partitions_for(name)
             ]

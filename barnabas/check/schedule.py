@@ -28,10 +28,12 @@ class Fault(StrEnum):
     """The sessions of all members end."""
     CUT = "cut"
     """Nothing passes between an instance and the cluster, and neither notices."""
+    CUT_LEADER = "cut-leader"
+    """Nothing passes between the instances and the broker that leads a partition of the input or output."""
     DROP_ANSWERS = "drop-answers"
     """Requests take effect, and connections are reset instead of the answers."""
-    DROP_REQUESTS = "drop-requests"
-    """Some Produce requests of instances vanish on their way."""
+    REFUSE = "refuse"
+    """Some Produce requests are refused with NOT_ENOUGH_REPLICAS."""
     KILL_LEADER = "kill-leader"
     """SIGKILL of the broker that leads a partition of the input or output."""
     PAUSE_LEADER = "pause-leader"
@@ -39,12 +41,7 @@ class Fault(StrEnum):
     """SIGKILL of the broker that coordinates the group."""
 
 
-INSTANCES = (Fault.KILL, Fault.RESTART, Fault.PAUSE, Fault.SCALE)
-"""Need no more than the instances."""
-GROUPS = (Fault.EXPIRE,)
-LINKS = (Fault.CUT, Fault.DROP_ANSWERS, Fault.DROP_REQUESTS)
-"""Need a proxy."""
-BROKERS = (Fault.KILL_LEADER, Fault.PAUSE_LEADER, Fault.KILL_COORDINATOR)
+BROKERS = frozenset({Fault.KILL_LEADER, Fault.PAUSE_LEADER, Fault.KILL_COORDINATOR})
 """Need a cluster of ours."""
 
 _WEIGHTS = {Fault.KILL: 5, Fault.RESTART: 2, Fault.PAUSE: 2, Fault.SCALE: 2, Fault.EXPIRE: 2}
@@ -55,8 +52,9 @@ _LENGTHS = {
     Fault.SCALE: (4.0, 8.0),
     Fault.EXPIRE: (0.0, 0.0),
     Fault.CUT: (3.0, 9.0),
+    Fault.CUT_LEADER: (2.0, 8.0),
     Fault.DROP_ANSWERS: (1.5, 3.0),
-    Fault.DROP_REQUESTS: (1.0, 2.0),
+    Fault.REFUSE: (1.5, 3.0),
     Fault.KILL_LEADER: (1.0, 3.0),
     Fault.PAUSE_LEADER: (3.0, 10.0),
     Fault.KILL_COORDINATOR: (1.0, 3.0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ def run_check(options: CheckOptions, say: Callable[[str], None]) -> Result:
     """Run it; blocks. Raises `CannotRun`."""
     out = Path(options.directory)
     _prepare(out, options)
+    logging.basicConfig(filename=out / "logs" / "check.log", level=logging.WARNING)
     try:
         outcome = trio.run(check, options, say)
     except BaseExceptionGroup as group:
@@ -53,7 +55,7 @@ def _prepare(out: Path, options: CheckOptions) -> None:
         raise CannotRun(f"--out {out} is not empty and not of an earlier check; name another directory")
     shutil.rmtree(out, ignore_errors=True)
     try:
-        out.mkdir(parents=True)
+        (out / "logs").mkdir(parents=True)
         (out / MARK).write_text(json.dumps({"seed": options.seed, "command": list(options.command)}) + "\n")
     except OSError as error:
         raise CannotRun(f"--out {out}: {error.strerror}") from None

@@ -6,12 +6,15 @@ import random
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from barnabas.cli.connection import ClientConfig, Connection
 from barnabas.cli.option_group import grouped
+from barnabas.cli.options import DEFAULT_DATA
 from barnabas.cli.output import complain, show_text
+from barnabas.cluster.errors import WrongArgument
 
 if TYPE_CHECKING:
     from barnabas.check.schedule import Fault
@@ -27,10 +30,32 @@ class Input:
 
     rate: Annotated[float, typer.Option("--rate", metavar="N", min=0.1, max=5000, help="Records per second.")] = 50.0
     keys: Annotated[int, typer.Option("--keys", metavar="N", min=1, help="Number of keys.")] = 20
-    partitions: Annotated[int, typer.Option("--partitions", metavar="N", min=1, max=100)] = 6
+    partitions: Annotated[
+        int, typer.Option("--partitions", metavar="N", min=1, max=100, help="Partitions of the topics.")
+    ] = 6
+
+
+@dataclass(frozen=True)
+class Where:
+    """Options on the cluster and the names in it."""
+
+    bootstrap: Annotated[
+        str | None,
+        typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT,…", help="Another cluster than one of our own."),
+    ] = None
+    client_config: ClientConfig = None
     input_topic: Annotated[str, typer.Option("--input", metavar="TOPIC", help="Input topic.")] = "input"
     output_topic: Annotated[str, typer.Option("--output", metavar="TOPIC", help="Output topic.")] = "output"
     group: Annotated[str, typer.Option("--group", metavar="ID", help="Group of the application.")] = "app"
+
+    def client(self) -> dict[str, Any] | None:
+        """Settings of clients of another cluster; None: one of our own. Raises `WrongArgument`."""
+        if self.bootstrap is None:
+            return None
+        from barnabas.client.security_settings import SecuritySettings
+
+        connection = Connection(self.bootstrap, DEFAULT_DATA, self.client_config)
+        return connection.settings(SecuritySettings.model_fields, client_id="barnabas-check")
 
 
 @dataclass(frozen=True)
@@ -50,7 +75,7 @@ class Judging:
         typer.Option(
             "--stuck", metavar="SECONDS", min=1, help="Time without a fault after which inputs that wait are stuck."
         ),
-    ] = 45.0
+    ] = 60.0
     sink: Annotated[
         str, typer.Option("--sink", metavar="SINK", help="Where outputs arrive: topic, file, http, or FILE.py:CLASS.")
     ] = "topic"
@@ -89,6 +114,7 @@ def check(
     course: Course,
     judging: Judging,
     feed: Input,
+    where: Where,
 ) -> None:
     """Run an application between two topics while it, the brokers and the links fail, and judge what it promises.
 
@@ -108,13 +134,14 @@ def check(
             instances=course.instances,
             faults=_faults(course.faults),
             load=Load(feed.rate, feed.keys, partitions=feed.partitions),
-            names=Names(feed.input_topic, feed.output_topic, feed.group),
+            names=Names(where.input_topic, where.output_topic, where.group),
             times=Times(course.minutes * 60, judging.stuck, course.start, course.grace),
             sink=judging.sink,
             map_file=judging.map_file,
+            client=where.client(),
         )
         result = run_check(options, complain)
-    except (CannotRun, UnknownPromise) as error:
+    except (CannotRun, UnknownPromise, WrongArgument) as error:
         complain(f"cannot run: {error}")
         raise typer.Exit(CANNOT_RUN) from None
     for line in result.lines:
