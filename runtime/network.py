@@ -180,10 +180,6 @@ class SocketListener:
 class RealNetwork:
     """The machine's TCP/IP."""
 
-    def __init__(self, source_host: str | None = None) -> None:
-        """Dials come from `source_host`, an IPv4 address of this machine; None leaves the choice to the machine."""
-        self._source_host = source_host
-
     async def dial(self, host: str, port: int) -> Connection:
         """Try all addresses of the name, in the order that the system prefers: the next one when one has failed or has
         not answered for a moment. The first connection wins (RFC 8305)."""
@@ -194,7 +190,7 @@ class RealNetwork:
         if len(found) == 1:
             [(family, _, _, _, address)] = found
             try:
-                return await _connect(family, address, self._source_host)
+                return await _connect(family, address)
             except OSError as error:
                 raise _dial_error(host, port, [error]) from error
         return await _Race(host, port, [(entry[0], entry[4]) for entry in found]).run()
@@ -268,12 +264,10 @@ async def canonical_names(host: str) -> list[str]:
     return list(dict.fromkeys(names)) or [host]
 
 
-async def _connect(family: int, address: tuple[Any, ...], source_host: str | None = None) -> SocketConnection:
+async def _connect(family: int, address: tuple[Any, ...]) -> SocketConnection:
     dialling = socket.socket(family, socket.SOCK_STREAM)
     try:
         dialling.setblocking(False)
-        if source_host is not None:
-            dialling.bind((source_host, 0))
         code = dialling.connect_ex(address)
         if code == errno.EINPROGRESS:
             await trio.lowlevel.wait_writable(dialling)

@@ -27,6 +27,8 @@ class Seen:
     feeder: Feeder
     instances: Sequence[Instance]
     committed: Mapping[int, int]
+    shared_ids: Mapping[str, Sequence[int]]
+    """Transactional ids that several instances have used."""
     journal: Journal
     faults: int
     """Number of faults."""
@@ -76,6 +78,9 @@ def _notes(options: CheckOptions, seen: Seen) -> list[str]:
     if seen.own_ends:
         instance = max(seen.instances, key=lambda it: len(it.own_ends))
         notes.append(f"instances ended by themselves {seen.own_ends} times; {instance.name} {instance.own_ends[-1]}")
+    for name, users in seen.shared_ids.items():
+        who = ", ".join(map(str, users))
+        notes.append(f"transactional id {name} was used by instances {who}: the one that starts fences the others")
     for it in seen.instances:
         if it.ignored_sigterm:
             grace_s = options.times.grace_s

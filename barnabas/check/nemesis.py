@@ -14,18 +14,26 @@ from barnabas import Admin
 from barnabas.check.instance import Instance
 from barnabas.check.journal import Event, Journal, What
 from barnabas.check.own_cluster import OwnCluster
-from barnabas.check.schedule import Fault, Planned
+from barnabas.check.schedule import Fault, Moment, Planned
 from barnabas.check.watching import GroupWatch
 from barnabas.check.ways import Ways
 from barnabas.client.admin import MemberToRemove
 from barnabas.cluster.errors import ClusterError
 from barnabas.fault_proxy.fault_rule import FaultRule, parse_rule
+from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import KafkaError
 
 T = TypeVar("T")
 
 WITH_EFFECT = ("Produce", "OffsetCommit", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
 """Requests whose answers are lost."""
+AT_MOMENT = {
+    Moment.COMMITTED: (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN),
+    Moment.PRODUCED: (ApiKey.PRODUCE,),
+}
+"""Answers that pass just at a moment."""
+_MOMENT_S = 3.0
+"""Time for the moment to come."""
 _LOST, _REFUSED = 0.5, 0.3
 """Probabilities."""
 _REBALANCE_S = 6.0
@@ -124,8 +132,11 @@ class Nemesis:
     # ---- instances
 
     async def _kill(self, planned: Planned, instance: Instance) -> None:
-        self._begins(planned, f"kill -9 of {instance.name}", instance)
+        with trio.move_on_after(_MOMENT_S):
+            if planned.moment is not Moment.NOW:
+                await self._stage.ways.answered(instance.number, AT_MOMENT[planned.moment])
         members = self._stage.watch.members_of(instance.number)
+        self._begins(planned, f"kill -9 of {instance.name}, {planned.moment}", instance)
         await instance.kill()
         await trio.sleep(planned.length_s)
         instance.want()

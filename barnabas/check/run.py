@@ -115,7 +115,7 @@ class _Run:
         self._topics = _topics(options)
         self._journal = Journal()
         names = options.names
-        self._watch = GroupWatch(names.group, names.input, self._journal, ways.instance_at)
+        self._watch = GroupWatch(names.group, names.input, self._journal, ways.instance_of)
         self._feeder = Feeder(names.input, options.load, options.seed, with_aborted=options.promise.exactly_once)
         self._instances: list[Instance] = []
         """The last one is the spare."""
@@ -176,7 +176,15 @@ class _Run:
         if sink is not None:
             await self._reader.read_once(sink)
         await self._watch.look(admin)
-        seen = Seen(self._reader, self._feeder, self._instances, self._watch.committed, self._journal, faults)
+        seen = Seen(
+            self._reader,
+            self._feeder,
+            self._instances,
+            self._watch.committed,
+            self._ways.shared_ids(),
+            self._journal,
+            faults,
+        )
         return Outcome(conclude(options, seen, began_s, time.time()), self._journal, self._reader.outputs)
 
     # ---- phases

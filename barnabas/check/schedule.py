@@ -44,6 +44,17 @@ class Fault(StrEnum):
 BROKERS = frozenset({Fault.KILL_LEADER, Fault.PAUSE_LEADER, Fault.KILL_COORDINATOR})
 """Need a cluster of ours."""
 
+
+class Moment(StrEnum):
+    """The moment at which an instance is killed."""
+
+    NOW = "now"
+    COMMITTED = "just when offsets are committed"
+    PRODUCED = "just when outputs are acknowledged"
+
+
+_MOMENTS = (Moment.COMMITTED, Moment.PRODUCED, Moment.COMMITTED, Moment.NOW)
+"""Kills have these moments in turn."""
 _WEIGHTS = {Fault.KILL: 5, Fault.RESTART: 2, Fault.PAUSE: 2, Fault.SCALE: 2, Fault.EXPIRE: 2}
 _LENGTHS = {
     Fault.KILL: (0.0, 1.0),
@@ -75,6 +86,8 @@ class Planned:
     """Seconds until it is repaired, at least."""
     choice: float
     """Chooses among what can be struck: 0 to 1."""
+    moment: Moment = Moment.NOW
+    """For a kill."""
 
     def choose(self, count: int) -> int:
         """One of `count` things, by its place."""
@@ -84,9 +97,12 @@ class Planned:
 def schedule(chance: Chance, possible: Collection[Fault]) -> Iterator[Planned]:
     """Faults without end; none if `possible` is empty."""
     kinds = [fault for fault in Fault if fault in possible]
+    kills = 0
     for number, fault in enumerate(_order(chance, kinds)):
         after = FIRST_PAUSE_S if number == 0 else _between(chance, _PAUSE_S)
-        yield Planned(number, fault, after, _between(chance, _LENGTHS[fault]), chance.random())
+        moment = _MOMENTS[kills % len(_MOMENTS)] if fault is Fault.KILL else Moment.NOW
+        kills += fault is Fault.KILL
+        yield Planned(number, fault, after, _between(chance, _LENGTHS[fault]), chance.random(), moment)
 
 
 def _order(chance: Chance, kinds: list[Fault]) -> Iterator[Fault]:

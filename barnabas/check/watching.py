@@ -13,18 +13,18 @@ from barnabas.client.admin import ConsumerGroupDescription
 from barnabas.protocol.errors import KafkaError
 
 _LOOK_S = 0.25
-InstanceAt = Callable[[str], int | None]
-"""The instance whose connections come from an address, if that is known."""
+InstanceOf = Callable[[str], int | None]
+"""The instance that is the member of an id, if that is known."""
 
 
 class GroupWatch:
     """The state of the group as it was last seen, and its changes in the journal."""
 
-    def __init__(self, group: str, topic: str, journal: Journal, instance_at: InstanceAt) -> None:
+    def __init__(self, group: str, topic: str, journal: Journal, instance_of: InstanceOf) -> None:
         self._group = group
         self._topic = topic
         self._journal = journal
-        self._instance_at = instance_at
+        self._instance_of = instance_of
         self._owners: dict[int, str] = {}
         self.committed: dict[int, int] = {}
         """By partition of the input topic."""
@@ -48,24 +48,17 @@ class GroupWatch:
             return
 
     def members_of(self, instance: int) -> list[str]:
-        """Ids of the members whose connections come from this instance."""
+        """Ids of the members that this instance is."""
         if self.described is None:
             return []
-        return [it.member_id for it in self.described.members if self.instance_of(it.host, it.client_id) == instance]
-
-    def instance_of(self, host: str, client_id: str) -> int | None:
-        found = self._instance_at(host)
-        if found is None and "instance-" in client_id:
-            number = client_id.rpartition("instance-")[2].partition("-")[0]
-            return int(number) if number.isdigit() else None
-        return found
+        return [it.member_id for it in self.described.members if self._instance_of(it.member_id) == instance]
 
     def _see_members(self, described: ConsumerGroupDescription) -> None:
         self.described = described
         owners: dict[int, str] = {}
         for member in described.members:
             self.was_joined = True
-            instance = self.instance_of(member.host, member.client_id)
+            instance = self._instance_of(member.member_id)
             name = f"member {member.member_id}" if instance is None else f"instance-{instance}"
             owners |= {it.partition: name for it in member.assignment if it.topic == self._topic}
         now = time.time()

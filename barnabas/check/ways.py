@@ -1,31 +1,30 @@
 """The ways of the instances to the cluster: a proxy for each, so that its address stays and its messages can be met.
 
-To a cluster on this machine each proxy dials from an address of its own, so the description of a group shows which
-instance a member is.
+Requests that pass show which member of the group an instance is, and which transactional ids it uses.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import trio
 
 from barnabas.client.security import channel_security
 from barnabas.client.security_settings import SecuritySettings
-from barnabas.fault_proxy.dialogue import Common
+from barnabas.fault_proxy.dialogue import Common, Seen
 from barnabas.fault_proxy.fault_rule import FaultRule
 from barnabas.fault_proxy.listeners import ClusterProxy, ProxyOptions
+from barnabas.fault_proxy.requests import read_request
 from barnabas.fault_proxy.rule_book import RuleBook
 from barnabas.fault_proxy.rules import Faults, LinkState
 from barnabas.fault_proxy.setup import ProxySetup, security_options
-from barnabas.runtime.network import RealNetwork
+from barnabas.protocol.api_keys import ApiKey
 from barnabas.runtime.real import real_world
 
-SOURCE_NETWORK = "127.66.0"
-"""Proxies dial from addresses of this part of the loopback network; the last number is one above the instance's."""
+_OF_MEMBERS = (ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT)
 _CUT = LinkState(cut=True)
 
 Struck = list[tuple[ClusterProxy, int]]
@@ -37,17 +36,21 @@ class Ways:
 
     def __init__(self, proxies: Sequence[ClusterProxy]) -> None:
         self._proxies = proxies
+        self._members: dict[str, int] = {}
+        """Instances by member id."""
+        self._transactional: dict[str, set[int]] = {}
+        """Instances by transactional id."""
+        for instance, proxy in enumerate(proxies):
+            proxy.common.observers.append(partial(self._look, instance))
 
     @classmethod
     async def open(cls, nursery: trio.Nursery, servers: str, config: Mapping[str, Any], count: int, seed: int) -> Ways:
         """Proxies for `count` instances, as long as the nursery. `config` are client settings towards the cluster.
         Raises `ClusterError`."""
         to = ProxySetup(servers).addresses()
-        is_here = all(host.startswith("127.") or host == "localhost" for host, _port in to)
         proxies = []
         for number in range(count):
-            network = RealNetwork(f"{SOURCE_NETWORK}.{number + 1}" if is_here else None)
-            world = replace(real_world(), network=network)
+            world = real_world()
             security = channel_security(SecuritySettings.of(security_options(config)), world, nursery)
             chance = random.Random(f"way/{seed}/{number}")
             common = Common(Faults(), RuleBook(chance), chance)
@@ -60,10 +63,38 @@ class Ways:
         """Bootstrap servers for an instance."""
         return self._proxies[instance].bootstrap_servers
 
-    def instance_at(self, host: str) -> int | None:
-        """The instance whose connections reach the cluster from this address; None if that is not known."""
-        network, _dot, last = host.strip("/").rpartition(".")
-        return int(last) - 1 if network == SOURCE_NETWORK and last.isdigit() else None
+    def instance_of(self, member_id: str) -> int | None:
+        """The instance that is this member of the group; None if that is not known."""
+        return self._members.get(member_id)
+
+    def shared_ids(self) -> Mapping[str, list[int]]:
+        """Transactional ids that several instances have used, and these."""
+        return {name: sorted(users) for name, users in self._transactional.items() if len(users) > 1}
+
+    def _look(self, instance: int, seen: Seen) -> None:
+        if seen.is_request and seen.api_key in (*_OF_MEMBERS, ApiKey.INIT_PRODUCER_ID):
+            asked = read_request(seen.frame)
+            if not asked.is_readable:
+                return
+            if seen.api_key != ApiKey.INIT_PRODUCER_ID:
+                self._members[asked.decoded.member_id] = instance
+            elif asked.decoded.transactional_id is not None:
+                self._transactional.setdefault(asked.decoded.transactional_id, set()).add(instance)
+
+    async def answered(self, instance: int, apis: Collection[ApiKey]) -> None:
+        """Waits until an answer to one of these APIs passes to an instance."""
+        passed = trio.Event()
+
+        def look(seen: Seen) -> None:
+            if not seen.is_request and seen.api_key in apis:
+                passed.set()
+
+        observers = self._proxies[instance].common.observers
+        observers.append(look)
+        try:
+            await passed.wait()
+        finally:
+            observers.remove(look)
 
     # ---- faults
 
