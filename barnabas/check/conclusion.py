@@ -62,8 +62,10 @@ def conclude(options: CheckOptions, seen: Seen, began_s: float, end_s: float) ->
 
 
 def _restless(instances: int, seen: Seen) -> list[Finding]:
-    """Instances that end without a fault. A fault may end each of them once."""
-    if seen.own_ends <= instances * seen.faults + ENDS_ALLOWED:
+    """Instances that end without a fault. A fault may end each of them once, or one of them if it is known that they
+    fence each other."""
+    each_fault = 1 if seen.shared_ids else instances
+    if seen.own_ends <= each_fault * seen.faults + ENDS_ALLOWED:
         return []
     last = [end for it in seen.instances for end in it.own_ends][-1]
     text = f"instances ended by themselves {seen.own_ends} times during {seen.faults} faults, the last one {last}"

@@ -68,6 +68,8 @@ class Nemesis:
         self._journal = journal
         self.struck: dict[Fault, int] = {}
         """Number of faults, by kind."""
+        self._doomed: list[str] = []
+        """Ids of the members of an instance that is being struck: their session is to end."""
 
     async def run(self, faults: Iterator[Planned]) -> None:
         """Until cancelled; a fault under way is then repaired by `repair`."""
@@ -89,10 +91,10 @@ class Nemesis:
         if stage.cluster is not None:
             await _in_thread(stage.cluster.repair)
             await self._in_sync()
-        # Members of instances that were struck just now are still in the group.
+        # Members of an instance that was struck just now are still in the group.
         with suppress(KafkaError):
             await stage.watch.look(stage.admin)
-            await self._expire(None)
+            await self._expire([*self._doomed, *stage.watch.members_of(stage.spare.number)])
         open_faults = {it.fault: it for it in self._journal.events if it.what is What.FAULT}
         for event in self._journal.events:
             if event.what is What.REPAIR:
@@ -135,32 +137,32 @@ class Nemesis:
         with trio.move_on_after(_MOMENT_S):
             if planned.moment is not Moment.NOW:
                 await self._stage.ways.answered(instance.number, AT_MOMENT[planned.moment])
-        members = self._stage.watch.members_of(instance.number)
+        self._doomed = self._stage.watch.members_of(instance.number)
         self._begins(planned, f"kill -9 of {instance.name}, {planned.moment}", instance)
         await instance.kill()
         await trio.sleep(planned.length_s)
         instance.want()
         await trio.sleep(max(0.0, _SESSION_S - planned.length_s))
-        await self._expire(members)
+        await self._expire_doomed()
         self._ends(planned, f"{instance.name} runs again", instance)
 
     async def _restart(self, planned: Planned, instance: Instance) -> None:
         self._begins(planned, f"SIGTERM to {instance.name}", instance)
-        members = self._stage.watch.members_of(instance.number)
+        self._doomed = self._stage.watch.members_of(instance.number)
         if not await instance.terminate(self._stage.grace_s):
             self._note(f"{instance.name} ignored SIGTERM for {self._stage.grace_s:.0f} s and was killed", planned)
         await trio.sleep(planned.length_s)
         instance.want()
-        await self._expire(members)
+        await self._expire_doomed()
         self._ends(planned, f"{instance.name} runs again", instance)
 
     async def _pause(self, planned: Planned, instance: Instance) -> None:
         """It goes on when others have its partitions."""
         self._begins(planned, f"{instance.name} is paused beyond its session", instance)
-        members = self._stage.watch.members_of(instance.number)
+        self._doomed = self._stage.watch.members_of(instance.number)
         instance.pause()
         await trio.sleep(_SESSION_S)
-        await self._expire(members)
+        await self._expire_doomed()
         await self._taken_over(instance)
         await trio.sleep(planned.length_s)
         instance.resume()
@@ -171,9 +173,9 @@ class Nemesis:
         self._begins(planned, f"{spare.name} joins", spare)
         spare.want()
         await trio.sleep(planned.length_s)
-        members = self._stage.watch.members_of(spare.number)
+        self._doomed = self._stage.watch.members_of(spare.number)
         await spare.terminate(self._stage.grace_s)
-        await self._expire(members)
+        await self._expire_doomed()
         self._ends(planned, f"{spare.name} has left", spare)
 
     async def _expire(self, members: Sequence[str] | None) -> None:
@@ -188,6 +190,10 @@ class Nemesis:
                 described.group_id, wanted, reason="its session expired", raise_errors=False
             )
 
+    async def _expire_doomed(self) -> None:
+        await self._expire(self._doomed)
+        self._doomed = []
+
     async def _taken_over(self, instance: Instance) -> None:
         """Waits until no partition is the instance's, or for a while."""
         with trio.move_on_after(_REBALANCE_S):
@@ -198,11 +204,11 @@ class Nemesis:
 
     async def _cut(self, planned: Planned, instance: Instance) -> None:
         self._begins(planned, f"nothing passes between {instance.name} and the cluster", instance)
-        members = self._stage.watch.members_of(instance.number)
+        self._doomed = self._stage.watch.members_of(instance.number)
         self._stage.ways.cut(instance.number)
         try:
             await trio.sleep(_SESSION_S)
-            await self._expire(members)
+            await self._expire_doomed()
             await trio.sleep(planned.length_s)
         finally:
             self._stage.ways.heal()

@@ -36,11 +36,24 @@ def story(finding: Finding, events: Sequence[Event]) -> list[str]:
         if before is not None:
             lines.append((before.at_s, _committed(before) + ("" if after is not None else ", the last")))
         lines += _owners(record.partition, (start, end), events)
-    for event in events:
-        if event.what in (What.FAULT, What.REPAIR, What.INSTANCE) and start <= event.at_s <= end:
-            lines.append((event.at_s, event.text))
+    lines += [(event.at_s, event.text) for event in _near(start, end, events)]
     lines.sort(key=lambda line: line[0])
     return _shortened([f"{clock(at_s)}  {text}" for at_s, text in lines])
+
+
+def _near(start: float, end: float, events: Sequence[Event]) -> list[Event]:
+    """Faults that were there within the window, from their begin to their repair, and starts and ends of instances."""
+    repaired = {event.fault: event.at_s for event in events if event.what is What.REPAIR}
+    near = set()
+    for event in events:
+        if event.what is What.FAULT and event.at_s <= end and repaired.get(event.fault, end) >= start:
+            near.add(event.fault)
+    return [
+        event
+        for event in events
+        if (event.what in (What.FAULT, What.REPAIR) and event.fault in near)
+        or (event.what is What.INSTANCE and start <= event.at_s <= end)
+    ]
 
 
 def _window(lines: Iterable[tuple[float, str]]) -> tuple[float, float]:

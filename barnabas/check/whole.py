@@ -47,7 +47,10 @@ def run_check(options: CheckOptions, say: Callable[[str], None]) -> Result:
     verdict, journal = outcome.verdict, outcome.journal
     _write(out, options, verdict, journal)
     page = write_report(out, verdict, journal, outcome.outputs, options.command)
-    return Result(verdict, [*_lines(verdict, journal), "", f"report: {page}"])
+    lines = [*_lines(verdict, journal), "", f"report: {page}"]
+    if options.client is None:
+        lines.append(f"decisions of the coordinator: barnabas why {options.names.group} --data {out / 'cluster'}")
+    return Result(verdict, lines)
 
 
 def _prepare(out: Path, options: CheckOptions) -> None:
