@@ -71,7 +71,7 @@ class BoundedLog:
 
 
 class Instance:
-    """A process that should run until it is told otherwise."""
+    """A process that runs while it is wanted."""
 
     def __init__(self, number: int, command: Sequence[str], environment: Mapping[str, str], out: Path) -> None:
         """`out` is the directory of the run."""
@@ -141,8 +141,8 @@ class Instance:
             self._pid_file.unlink(missing_ok=True)
         if not self._is_struck:
             ended = _described(process.returncode)
-            last = self._log.last_lines()
-            self.own_ends.append(f"{ended}: {last[-1]}" if last else f"{ended}, without a word on standard error")
+            last = _telling(self._log.last_lines())
+            self.own_ends.append(f"{ended}: {last}" if last else f"{ended}, without a word on standard error")
             tell(self.name, f"{self.name} ends by itself, {self.own_ends[-1]}")
 
     async def _keep(self, stream: trio.abc.ReceiveStream | None, is_error: bool) -> None:
@@ -207,6 +207,12 @@ class Instance:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
             return
+
+
+def _telling(lines: Sequence[str]) -> str:
+    """The last line that names an error, else the last one; empty without lines. Libraries log while they are ended."""
+    named = [line for line in lines if "Error" in line or "Exception" in line]
+    return (named or list(lines) or [""])[-1]
 
 
 def _described(code: int | None) -> str:

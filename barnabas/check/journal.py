@@ -1,4 +1,4 @@
-"""Core: what happened during a run, in order: the material of stories and of the page."""
+"""Core: the events of a run, in order: the material of stories and of the page."""
 
 from __future__ import annotations
 

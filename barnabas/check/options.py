@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from typing import Any
 
 from barnabas.check.promises import Promise
@@ -50,7 +49,7 @@ class CheckOptions:
     """The options of one run."""
 
     command: Sequence[str]
-    directory: PurePath
+    directory: str
     seed: int
     promise: Promise = field(default_factory=Promise)
     instances: int = 3
@@ -59,6 +58,6 @@ class CheckOptions:
     names: Names = field(default_factory=Names)
     times: Times = field(default_factory=Times)
     sink: str = "topic"
-    map_file: PurePath | None = None
+    map_file: str | None = None
     client: Mapping[str, Any] | None = None
     """Client settings, `bootstrap_servers` among them, of somebody else's cluster; None: a cluster of our own."""

@@ -18,6 +18,10 @@ SETTINGS = {
     "group.consumer.session.timeout.ms": "6000",
     "group.consumer.min.heartbeat.interval.ms": "500",
     "group.consumer.heartbeat.interval.ms": "1000",
+    # A broker that was struck is replaced, and is back, within seconds.
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "4000",
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
     "num.partitions": "6",

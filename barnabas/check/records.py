@@ -71,7 +71,7 @@ def id_in_json(_key: bytes | None, value: bytes) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Transformation:
-    """What an application makes of its inputs."""
+    """Describes the outputs that an application makes of its inputs."""
 
     outputs: Callable[[Mapping[str, Any]], Sequence[Any]] = same_id
     """By input, the ids of the outputs."""

@@ -78,7 +78,7 @@ def _committed(event: Event) -> str:
 
 
 def _owners(partition: int, window: tuple[float, float], events: Sequence[Event]) -> list[tuple[float, str]]:
-    """Who had the partition when the window began, and who got it until its end."""
+    """The owner of the partition when the window began, and those that got it until its end."""
     start, end = window
     before: list[tuple[float, str]] = []
     within = []

@@ -128,7 +128,7 @@ def check(
     try:
         options = CheckOptions(
             command=command,
-            directory=course.out,
+            directory=str(course.out),
             seed=random.SystemRandom().randrange(1, 1_000_000) if course.seed is None else course.seed,
             promise=Promise.parse(judging.promise or ["at-least-once"]),
             instances=course.instances,
@@ -137,7 +137,7 @@ def check(
             names=Names(where.input_topic, where.output_topic, where.group),
             times=Times(course.minutes * 60, judging.stuck, course.start, course.grace),
             sink=judging.sink,
-            map_file=judging.map_file,
+            map_file=None if judging.map_file is None else str(judging.map_file),
             client=where.client(),
         )
         result = run_check(options, complain)

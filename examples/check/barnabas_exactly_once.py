@@ -51,7 +51,7 @@ async def transform() -> None:
                         await producer.enqueue(os.environ["OUTPUT_TOPIC"], record.value, key=record.key)
                     await producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
             except errors.ApplicationRecoverableException as error:
-                # A rebalance came between, or the producer is fenced: the next process begins anew.
+                # A rebalance came between, or the producer is fenced: the next process begins again.
                 raise SystemExit(f"aborted: {error}") from error
 
 

@@ -49,7 +49,7 @@ def main() -> None:
             retried(producer.commit_transaction)
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
-                raise  # this producer is fenced: the next process begins anew
+                raise  # this producer is fenced: the next process begins again
             print(f"aborted: {error}", flush=True)
             retried(producer.abort_transaction)
             rewind(consumer)
