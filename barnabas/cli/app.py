@@ -26,6 +26,7 @@ _COMMANDS = {
     "perf": "perf",
     "dev": "dev",
     "check": "check",
+    "proxy": "proxy",
     "demo": "demo",
     "page": "page",
     "pipeline": "pipeline",

@@ -30,6 +30,8 @@ MOST_REQUEST_BYTES = 100 << 20
 """The default of socket.request.max.bytes."""
 MOST_ANSWER_BYTES = 256 << 20
 MOST_UNANSWERED = 10_000
+MOST_READY_BYTES = 16 << 20
+"""Answers of the proxy that wait for those of the broker before them."""
 _SIZE_BYTES = 4
 
 
@@ -45,7 +47,7 @@ class Seen:
     correlation_id: int
     client_id: str | None
     frame: bytes
-    """As the sender sent it, without its size."""
+    """Without its size: a request as the client sent it, an answer as it leaves for the client."""
     rule: Rule | None
 
 
@@ -74,6 +76,7 @@ class Dialogue:
         self._common = common
         self._local = local
         self._waiting: deque[Waiting] = deque()
+        self._ready_bytes = 0
         self._loses_requests = False
         self._loses_answers = False
         self._sessions = SessionReset()
@@ -162,7 +165,10 @@ class Dialogue:
 
     def _wait_for(self, waiting: Waiting, now: float) -> None:
         self._waiting.append(waiting)
+        self._ready_bytes += len(waiting.answer or b"")
         self._answer_in_order(now)
+        if self._ready_bytes > MOST_READY_BYTES:
+            self.stop(f"answers of more than {MOST_READY_BYTES} bytes wait for earlier ones", now)
 
     # ---- answers
 
@@ -183,7 +189,6 @@ class Dialogue:
         if waiting.take is not None:
             waiting.take(frame)
             return
-        self._see(waiting.asked, frame, waiting.rule, is_request=False)
         try:
             changed = changed_answer(waiting, frame, self._common.topics, self._local)
         except (ClusterError, EncodeError) as error:
@@ -196,12 +201,13 @@ class Dialogue:
         while self._waiting and self._waiting[0].answer is not None:
             waiting = self._waiting.popleft()
             assert waiting.answer is not None
-            self._see(waiting.asked, waiting.answer, waiting.rule, is_request=False)
             self._answer(waiting, waiting.answer, now)
 
     def _answer(self, waiting: Waiting, frame: bytes, now: float) -> None:
+        self._ready_bytes -= len(waiting.answer or b"")
         if self._loses_answers:
             return
+        self._see(waiting.asked, frame, waiting.rule, is_request=False)
         due, delay, data = self.answers.arrival(now), 0.0, sized(frame)
         if waiting.rule is not None:
             fault = waiting.rule.fault

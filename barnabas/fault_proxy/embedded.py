@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
 from barnabas.cluster.errors import WrongArgument
 from barnabas.fault_proxy.fault_rule import FaultRule, make_rule, parse_rule
+from barnabas.fault_proxy.link_rule import make_link
 from barnabas.fault_proxy.listeners import ClusterProxy
 from barnabas.fault_proxy.rule_book import Rule
-from barnabas.fault_proxy.rules import LinkState
 from barnabas.fault_proxy.setup import Config, ProxySetup, running_proxy
 from barnabas.portal import Held, Portal
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -88,8 +91,9 @@ class ProxiedServers(str):
         self.link(broker, direction, cut=True)
 
     def link(self, broker: str | int = "", direction: Direction = "both", **state: Any) -> None:
-        """Break the ways to a broker otherwise: fields of `LinkState`, such as `bytes_per_second` or `latency_ms`."""
-        self._call(lambda: self._proxy.set_link(LinkState(**state), str(broker), direction))
+        """Break the ways to a broker otherwise: fields of `LinkRule`, such as `bytes_per_second` or `latency_ms`."""
+        rule = make_link({"broker": broker, "direction": direction, **state}, "link")
+        self._call(lambda: self._proxy.set_link(rule.state, rule.broker, rule.direction))
 
     def heal(self) -> None:
         """End cuts and other faults of links. Rules stay."""
@@ -116,7 +120,8 @@ def proxy(
 
     `to`: its bootstrap servers. `listen`: a port, or `host:port`; 0 is any free one. `config`: client settings towards
     the cluster, under Kafka's names, as a mapping or a properties file. `advertise`: host that clients are given.
-    `seed` fixes the chance of rules. Raises `barnabas.cluster.errors.ClusterError`, whose message is one line.
+    `seed` fixes the chance of rules. Rules that did nothing are logged at the end. Raises
+    `barnabas.cluster.errors.ClusterError`, whose message is one line.
     """
     portal = Portal()
     portal.start()
@@ -126,6 +131,8 @@ def proxy(
         try:
             yield ProxiedServers(running, portal)
         finally:
+            for line in running.common.rules.never_struck():
+                log.warning("%s", line)
             held.close()
     finally:
         portal.stop()

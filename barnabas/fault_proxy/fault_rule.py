@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from barnabas.cluster.errors import WrongArgument
 from barnabas.fault_proxy.topics import names_topics
+from barnabas.fault_proxy.wrong_field import reason_of
 from barnabas.protocol.api_keys import API_SPECS, ApiKey, ApiSpec
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.throttle_times import FIELD as THROTTLE_FIELD
@@ -141,6 +142,12 @@ class FaultRule(BaseModel):
     def error_code(self) -> ErrorCode | None:
         return None if self.error is None else ErrorCode[self.error]
 
+    @property
+    def needs_answer(self) -> bool:
+        """Whether it does something to the answer of a broker, and so nothing to a request that gets none."""
+        changes = self.applied or self.drop == "response" or self.cut in ("response", "mid-frame")
+        return changes or (self.error is None and bool(self.response_delay_ms or self.throttle_ms))
+
     def is_about(self, api_key: int, client_id: str | None) -> bool:
         """Whether API and client match."""
         return self.api_key in (None, api_key) and (self.client is None or fnmatchcase(client_id or "", self.client))
@@ -183,25 +190,10 @@ def make_rule(given: dict[str, Any], where: str) -> FaultRule:
     try:
         return FaultRule(**given)
     except ValidationError as error:
-        raise WrongArgument(f"{where}: {'; '.join(_reason(each) for each in error.errors())}") from None
+        reasons = "; ".join(reason_of(each, FaultRule.model_fields) for each in error.errors())
+        raise WrongArgument(f"{where}: {reasons}") from None
     except TypeError:
         raise WrongArgument(f"{where}: names must be texts") from None
-
-
-def _reason(error: Any) -> str:
-    name = ".".join(str(part) for part in error["loc"])
-    if error["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(name, FaultRule.model_fields, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(FaultRule.model_fields)}"
-        return f"{name} is unknown; {hint}"
-    if error["type"] == "missing":
-        return f"{name} is missing"
-    reason = str(error["msg"]).removeprefix("Value error, ").replace("Input should", "must")
-    if error["type"] == "literal_error":
-        reason = reason.replace("'", "")
-    if not name:
-        return reason
-    return f"{name} {reason}" + ("" if "got " in reason else f"; got {error['input']!r}")
 
 
 def _spec_of(key: int) -> ApiSpec | None:

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import trio
 
@@ -30,7 +31,7 @@ LOOPBACK = "127.0.0.1"
 EVERYWHERE = ("", "0.0.0.0", "::")
 CONNECT_SECONDS = 10.0
 BACKLOG = 512
-MOST_LISTENERS = 1000
+MOST_LISTENERS = 200
 MOST_CONNECTIONS = 10_000
 NEXT_PORTS = 100
 """Ports that are tried after the wanted one, for brokers that become known."""
@@ -119,8 +120,26 @@ class ClusterProxy:
         return ",".join(address_text(host, self.listeners[address].port) for address in self.options.to)
 
     @property
-    def connections(self) -> int:
-        return len(self._connections)
+    def connected(self) -> list[Proxied]:
+        """The connections that are open."""
+        return list(self._connections)
+
+    @property
+    def targets(self) -> list[str]:
+        """The bootstrap servers of the cluster."""
+        return [address_text(*address) for address in self.options.to]
+
+    def brokers(self) -> list[dict[str, Any]]:
+        """Addresses of the cluster, and the port of the proxy for each."""
+        return [{"broker": each.name, "node_id": each.node_id, "port": each.port} for each in self.listeners.values()]
+
+    def node_id_of(self, broker: str) -> int:
+        """-1: unknown."""
+        return next((each.node_id for each in self.listeners.values() if each.name == broker), -1)
+
+    def complain(self, text: str) -> None:
+        """Log a line about the proxy itself."""
+        log.warning("%s", text)
 
     # ---- links
 
@@ -258,7 +277,7 @@ class ClusterProxy:
         authenticator = None if security is None else security.authenticator
         local = partial(self._local, near.local_address[0])
         dialogue = Dialogue(self._numbers, listener.name, self.common, local, is_held=authenticator is not None)
-        proxied = Proxied(dialogue.requests, dialogue.answers, near, far)
+        proxied = Proxied(dialogue.requests, dialogue.answers, near, far, answers_here=True)
         self._connections[proxied] = None
         try:
             async with trio.open_nursery() as nursery:

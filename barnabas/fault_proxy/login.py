@@ -21,15 +21,12 @@ from barnabas.protocol.client_exchange import (
 from barnabas.protocol.errors import KafkaError, MalformedMessage
 from barnabas.protocol.framing import frame
 from barnabas.protocol.schema import Message
+from barnabas.runtime.renewal import EARLIEST, MIN_INTERVAL_SECONDS
 from barnabas.runtime.security import Authenticator
 
 CLIENT_ID = "barnabas-proxy"
 LOGIN_SECONDS = 30.0
-RENEW_AT = 0.85
-"""Part of the lifetime of a session after which the proxy logs in again (KIP-368)."""
 DRAIN_SECONDS = 30.0
-LEAST_SECONDS = 1.0
-"""Shortest pause between two logins."""
 
 
 class LoginFailed(Exception):
@@ -51,16 +48,18 @@ class Login:
         """Log in, and again before the session ends, until cancelled. Raises `LoginFailed`."""
         while True:
             lifetime_ms = await self._log_in()
+            ended = trio.current_time()
             self._dialogue.resume(trio.current_time())
             self._proxied.wake()
             if lifetime_ms is None:
                 return
-            await trio.sleep(max(LEAST_SECONDS, lifetime_ms / 1000 * RENEW_AT))
+            await trio.sleep(lifetime_ms / 1000 * EARLIEST)
             # No other request may come between those of a login.
             self._dialogue.is_held = True
             with trio.move_on_after(DRAIN_SECONDS):
                 while not self._dialogue.is_answered:
                     await self._proxied.answered_some()
+            await trio.sleep_until(ended + MIN_INTERVAL_SECONDS)
 
     async def call(self, request: Message, *, version: int | None = None) -> Any:
         """See `runtime.security.Peer`."""

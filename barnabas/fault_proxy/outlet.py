@@ -17,6 +17,8 @@ RESEND_SECONDS = 0.2
 _MOST_RESENDS = 6
 _SLICE_SECONDS = 0.05
 """On a narrow link bytes leave in portions of what it carries in this time."""
+_MOST_PORTIONS = 2000
+"""Portions of one piece of bytes."""
 
 What = Literal["bytes", "end", "reset"]
 
@@ -59,6 +61,11 @@ class Outlet:
         """Something is kept back here: bytes, or the end."""
         return bool(self._queue)
 
+    @property
+    def portions(self) -> int:
+        """Number of pieces that wait."""
+        return len(self._queue)
+
     def arrival(self, now: float) -> float:
         """Time of arrival of a burst that is sent now."""
         self._look(now)
@@ -78,7 +85,7 @@ class Outlet:
     def push(self, what: What, data: bytes, due: float, *, delay: float = 0.0, held_by: int = 0) -> None:
         """Add bytes, the end, or a reset, to leave at `due` plus `delay` seconds and not while `held_by` exists."""
         rate = self._link.bytes_per_second
-        portion = max(1, int(rate * _SLICE_SECONDS)) if rate else len(data)
+        portion = max(1, int(rate * _SLICE_SECONDS), len(data) // _MOST_PORTIONS) if rate else len(data)
         for start in range(0, len(data), portion) if data else (0,):
             part = data[start : start + portion]
             self._queue.append(_Item(what, part, self._paced(due + delay, len(part)), delay, held_by))

@@ -32,9 +32,13 @@ class Side(Protocol):
 class Proxied:
     """One connection through the proxy."""
 
-    def __init__(self, requests: Side, answers: Side, near: Connection, far: Connection) -> None:
+    def __init__(
+        self, requests: Side, answers: Side, near: Connection, far: Connection, *, answers_here: bool = False
+    ) -> None:
+        """`answers_here`: requests may be answered by the proxy, so that a client is read no faster than it reads."""
         self.there = _Way(requests, near, far)
         self.back = _Way(answers, far, near)
+        self.there.waits_for_other = answers_here
         # Requests may be answered here, and an answer may let further requests pass.
         self.there.other, self.back.other = self.back, self.there
 
@@ -77,6 +81,7 @@ class _Way:
         """Set, and replaced, whenever bytes came."""
         self.sender_gone = False
         self.other = self
+        self.waits_for_other = False
 
     def wake(self) -> None:
         self._news.set()
@@ -91,7 +96,7 @@ class _Way:
                 self.other.wake()
                 received, self.received = self.received, trio.Event()
                 received.set()
-                while self.stream.buffered > MOST_BUFFERED_BYTES:
+                while self._is_full():
                     self._room = trio.Event()
                     await self._room.wait()
         except ConnectionLost:
@@ -106,7 +111,8 @@ class _Way:
             while True:
                 self._news = trio.Event()
                 self._unsent += map(memoryview, stream.take(trio.current_time()))
-                self._room.set()
+                self.make_room()
+                self.other.make_room()
                 while self._unsent:
                     sent = self._target.send_now(self._unsent)
                     self._forget(sent)
@@ -121,6 +127,15 @@ class _Way:
             # Its reader finds out as well, and the news goes back the other way, as far as that carries.
             return
         both.cancel()
+
+    def make_room(self) -> None:
+        """Let the reader look again."""
+        self._room.set()
+
+    def _is_full(self) -> bool:
+        if self.stream.buffered > MOST_BUFFERED_BYTES:
+            return True
+        return self.waits_for_other and self.other.stream.buffered > MOST_BUFFERED_BYTES
 
     def _forget(self, sent: int) -> None:
         """Forgets bytes that were sent."""

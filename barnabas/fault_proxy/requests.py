@@ -12,8 +12,10 @@ from barnabas.fault_proxy.topics import TopicNames, asks_for_all, topics_of
 from barnabas.protocol.api_keys import API_SPECS, ApiKey, ApiSpec
 from barnabas.protocol.errors import MalformedMessage
 from barnabas.protocol.framing import parse_request_header
-from barnabas.protocol.schema import Message, decode, encode_chunks
+from barnabas.protocol.schema import Message, decode_prefix, encode_chunks
 
+MOST_ELEMENTS = 20_000
+"""Elements of a request that is decoded: of a larger one only the head is known, and its bytes pass."""
 _HEAD = Packing(">hhih")
 
 
@@ -48,9 +50,11 @@ class Asked:
         view = memoryview(self.frame)
         try:
             _, position = parse_request_header(view)
-            return position, decode(self.spec.request_type(), view[position:], self.version)
+            body = view[position:]
+            request, end = decode_prefix(self.spec.request_type(), body, 0, self.version, MOST_ELEMENTS)
         except MalformedMessage:
             return None
+        return (position, request) if end == len(body) else None
 
     @property
     def is_readable(self) -> bool:
@@ -79,6 +83,8 @@ class Asked:
 
     def is_about(self, fault: FaultRule, topics: TopicNames) -> bool:
         """Whether a rule for its API and client is about it: about a topic that it names, if the rule has one."""
+        if fault.needs_answer and self.wants_no_answer:
+            return False
         if fault.topic is None:
             return fault.error is None or self.is_readable
         if not self.is_readable:

@@ -13,7 +13,7 @@ import trio
 
 from barnabas.cluster.errors import WrongArgument
 from barnabas.fault_proxy.dialogue import Common
-from barnabas.fault_proxy.listeners import EVERYWHERE, LOOPBACK, Address, ClusterProxy, ProxyOptions
+from barnabas.fault_proxy.listeners import LOOPBACK, Address, ClusterProxy, ProxyOptions
 from barnabas.fault_proxy.rule_book import RuleBook
 from barnabas.fault_proxy.rules import Faults
 from barnabas.runtime.error_groups import only_error
@@ -45,13 +45,19 @@ class ProxySetup:
             raise WrongArgument(f"--to {error}") from None
         return tuple(dict.fromkeys(found))
 
+    def check(self) -> None:
+        """Raises `WrongArgument`."""
+        self.addresses()
+        self.listening()
+
     def listening(self) -> Address:
         """Host and port to listen on."""
         text = str(self.listen)
         host, colon, port = text.rpartition(":")
         if not (port.isascii() and port.isdigit() and int(port) <= MOST_PORT):
             raise WrongArgument(f"--listen must be PORT or HOST:PORT, with a port up to {MOST_PORT}; got {text!r}")
-        return host.strip("[]") if colon else LOOPBACK, int(port)
+        host = host.strip("[]")
+        return (("" if host == "::" else host) if colon else LOOPBACK), int(port)
 
 
 @asynccontextmanager
@@ -70,7 +76,6 @@ async def running_proxy(setup: ProxySetup) -> AsyncIterator[ClusterProxy]:
         settings = SecuritySettings.of(security_options(setup.config))
         async with trio.open_nursery() as nursery:
             security = channel_security(settings, world, nursery)
-            host = EVERYWHERE[0] if host in EVERYWHERE[1:] and host == "::" else host
             options = ProxyOptions(to, port, host, setup.advertise, security)
             proxy = ClusterProxy(world, options, Common(Faults(), RuleBook(chance), chance))
             await nursery.start(proxy.run)

@@ -335,3 +335,38 @@ def test_a_cut_link_lets_one_way_pass() -> None:
     assert wire.answer(BEATEN, 4) == b""
     wire.common.faults.heal()
     assert wire.to_client()
+
+
+def test_answers_that_wait_for_earlier_ones_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.fault_proxy.dialogue.MOST_READY_BYTES", 200_000)
+    wire = ClientWire("OffsetFetch error=UNKNOWN_TOPIC_OR_PARTITION")
+    assert wire.ask(BEAT, 4)
+    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=list(range(2_000)))]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
+    asked = 0
+    while not wire.is_reset:
+        wire.ask(request, 8)
+        asked += 1
+        assert asked < 20
+    assert "wait for earlier ones" in wire.dialogue.reason
+
+
+def test_a_rule_about_answers_is_not_about_requests_that_get_none() -> None:
+    wire = ClientWire("Produce drop=response")
+    assert wire.ask(produce("orders", acks=0), 9)
+    assert wire.rules[0].matched == 0
+
+
+def test_a_slow_link_does_not_cut_a_large_frame_into_crumbs() -> None:
+    wire = ClientWire()
+    wire.common.faults.set_link("broker:9092", "client", LinkState(bytes_per_second=100))
+    wire.ask(BEAT, 4)
+    wire.dialogue.answers.feed(sized(struct.pack(">i", 1) + bytes(1_000_000)), wire.now)
+    assert 0 < wire.dialogue.answers.portions <= 2100
+
+
+def test_a_request_with_very_many_elements_passes_undecoded() -> None:
+    wire = ClientWire("OffsetFetch error=UNKNOWN_TOPIC_OR_PARTITION")
+    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=list(range(30_000)))]
+    assert wire.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)]), 8)
+    assert wire.rules[0].matched == 0
