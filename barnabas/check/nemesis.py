@@ -36,7 +36,7 @@ _MOMENT_S = 3.0
 """Time for the moment to come."""
 _LOST, _REFUSED = 0.5, 0.3
 """Probabilities."""
-_REBALANCE_S = 6.0
+_REBALANCE_S = 10.0
 """Time for the others to take over from an instance that is gone."""
 _SESSION_S = 1.5
 """Seconds after its kill at which an instance leaves the group: as if its session were that short."""

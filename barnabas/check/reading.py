@@ -78,10 +78,15 @@ class Reader:
             self.take_output(place, record.offset, record.key, record.value or b"")
 
     def _take_input(self, record: ConsumerRecord) -> None:
-        value = read_value(record.value)
+        try:
+            value = read_value(record.value)
+            name, key = str(value["id"]), str(value["key"])
+        except (ValueError, KeyError, TypeError):
+            at = f"{record.topic}-{record.partition}@{record.offset}"
+            raise CannotRun(f"{at} is no record of the check: does the application write to its input?") from None
         wanted = self._call(lambda: self._transformation.outputs_of(value), "outputs")
         at_s = record.timestamp_ms / 1000
-        found = Input(str(value["id"]), str(value["key"]), record.partition, record.offset, at_s, wanted)
+        found = Input(name, key, record.partition, record.offset, at_s, wanted)
         self.inputs.append(found)
         self.wanted.update(wanted)
 

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import trio
 
@@ -77,10 +76,10 @@ async def check(options: CheckOptions, say: Say) -> Outcome:
             outcome = await run.whole(nursery, admin, sink)
             nursery.cancel_scope.cancel()
         return outcome
-    except* CannotRun as group:
-        raise _first(group) from None
-    except* (ClusterError, NoAnswer, KafkaError) as group:
-        raise CannotRun(f"the cluster of the check fails: {_first(group)}") from group
+    except (ClusterError, NoAnswer, KafkaError) as error:
+        raise CannotRun(f"{_CLUSTER_FAILS}: {error}") from error
+    except BaseExceptionGroup as group:
+        raise _reason(group) from None
 
 
 def _topics(options: CheckOptions) -> list[str]:
@@ -249,6 +248,19 @@ def _died(instance: Instance) -> str:
     return f"{instance.name} ended before it consumed anything, {instance.own_ends[0]}{lines}"
 
 
-def _first(group: BaseExceptionGroup[Any]) -> BaseException:
+_CLUSTER_FAILS = "the cluster of the check fails"
+
+
+def _reason(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error that stands for all: Ctrl-C, or the one line that is expected, else the group itself."""
+    if group.subgroup(KeyboardInterrupt) is not None:
+        return KeyboardInterrupt()
+    if (known := group.subgroup(CannotRun)) is not None:
+        return _first(known)
+    failed, rest = group.split((ClusterError, NoAnswer, KafkaError))
+    return group if failed is None or rest is not None else CannotRun(f"{_CLUSTER_FAILS}: {_first(failed)}")
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     first = group.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first

@@ -18,7 +18,6 @@ from barnabas.check.report import write_report
 from barnabas.check.run import check
 from barnabas.check.story import story
 from barnabas.check.verdict import Verdict
-from barnabas.runtime.error_groups import only_error
 
 MARK = "check.json"
 """The file by which a directory is known as that of an earlier run."""
@@ -40,10 +39,7 @@ def run_check(options: CheckOptions, say: Callable[[str], None]) -> Result:
     out = Path(options.directory)
     _prepare(out, options)
     logging.basicConfig(filename=out / "logs" / "check.log", level=logging.WARNING)
-    try:
-        outcome = trio.run(check, options, say)
-    except BaseExceptionGroup as group:
-        raise only_error(group) from None
+    outcome = trio.run(check, options, say)
     verdict, journal = outcome.verdict, outcome.journal
     _write(out, options, verdict, journal)
     page = write_report(out, verdict, journal, outcome.outputs, options.command)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from barnabas.cluster.processes import ProcessId
-from tests.compat.check_runs import CheckRun, check_example
+from tests.compat.check_runs import CheckRun, check, check_example
+from tests.compat.running_programs import compile_java, java_command
 
 pytestmark = pytest.mark.compat
 
@@ -99,4 +100,16 @@ def test_each_correct_application_passes_with_the_default_settings(
     tmp_path: Path, name: str, options: tuple[str, ...]
 ) -> None:
     run = check_example(tmp_path, name, *options)
+    assert run.code == 0, run.printed + run.complaints
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.client("java")
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_java_application_passes_with_either_group_protocol(tmp_path: Path, libs: Path, protocol: str) -> None:
+    """Plain Java learns its place by placeholders in its arguments."""
+    classes = compile_java(tmp_path / "classes", libs)
+    words = ("{bootstrap}", "{input}", "{output}", "{group}", "{group}-{instance}", protocol)
+    run = check(tmp_path, java_command(classes, libs, "Transform", *words), "--promise", "exactly-once,ordered")
     assert run.code == 0, run.printed + run.complaints

@@ -119,6 +119,13 @@ def test_an_application_that_stands_still_is_stuck(checked: Checked) -> None:
     assert json.loads((checked.out / "check.json").read_text())["counts"].keys() == {"stuck"}
 
 
+def test_an_application_that_writes_to_its_input_is_one_line(checked: Checked) -> None:
+    wrong = COPY.replace("HERE", "producer.send(os.environ['INPUT_TOPIC'], b'mine')")
+    assert checked(program(wrong)) == 2
+    last = checked.complaints.splitlines()[-1]
+    assert "is no record of the check: does the application write to its input?" in last
+
+
 def test_an_application_that_never_consumes_is_one_line(checked: Checked) -> None:
     wrong = "import sys, time; print('waiting for Godot', file=sys.stderr, flush=True); time.sleep(600)"
     code = checked(program(wrong), "--start-timeout", "2", "--grace", "1")
