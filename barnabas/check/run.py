@@ -66,15 +66,19 @@ async def check(options: CheckOptions, say: Say) -> Outcome:
         async with (
             target_of(options, out) as target,
             _opened(sink, out) as more,
-            Admin(**target.client) as admin,
-            topics_of(admin, target, options, _topics(options)),
-            trio.open_nursery() as nursery,
+            trio.open_nursery() as proxies,
         ):
-            ways = await Ways.open(nursery, target.servers, target.client, options.instances + 1, options.seed)
+            ways = await Ways.open(proxies, target.servers, target.client, options.instances + 1, options.seed)
             run = _Run(options, target, ways, reader, say)
             run.make_instances(more, out)
-            outcome = await run.whole(nursery, admin, sink)
-            nursery.cancel_scope.cancel()
+            async with (
+                Admin(**target.client) as admin,
+                topics_of(admin, target, options, _topics(options)),
+                trio.open_nursery() as nursery,
+            ):
+                outcome = await run.whole(nursery, admin, sink)
+                nursery.cancel_scope.cancel()
+            proxies.cancel_scope.cancel()
         return outcome
     except (ClusterError, NoAnswer, KafkaError) as error:
         raise CannotRun(f"{_CLUSTER_FAILS}: {error}") from error

@@ -108,8 +108,12 @@ def test_each_correct_application_passes_with_the_default_settings(
 @pytest.mark.client("java")
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_java_application_passes_with_either_group_protocol(tmp_path: Path, libs: Path, protocol: str) -> None:
-    """Plain Java learns its place by placeholders in its arguments."""
+    """Plain Java learns its place by placeholders in its arguments. It writes `did ` before each value."""
+    (tmp_path / "did.py").write_text(
+        "import json\ndef identify(key, value):\n    return json.loads(value.removeprefix(b'did '))['id']\n"
+    )
     classes = compile_java(tmp_path / "classes", libs)
     words = ("{bootstrap}", "{input}", "{output}", "{group}", "{group}-{instance}", protocol)
-    run = check(tmp_path, java_command(classes, libs, "Transform", *words), "--promise", "exactly-once,ordered")
+    options = ("--promise", "exactly-once,ordered", "--map", str(tmp_path / "did.py"))
+    run = check(tmp_path, java_command(classes, libs, "Transform", *words), *options)
     assert run.code == 0, run.printed + run.complaints
