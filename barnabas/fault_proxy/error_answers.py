@@ -7,9 +7,10 @@ part is meant gets the cluster's answer for the rest.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
-from barnabas.fault_proxy.topics import IsMeant
+from barnabas.fault_proxy.topics import IsMeant, names_a_topic
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.refusals import AT_THE_TOP_ONLY, refusal_of
@@ -19,6 +20,7 @@ TEXT = "injected by barnabas proxy"
 """Message of an injected error, where the response has room for one."""
 
 NO_NODE = -1
+ERROR_FIELDS = ("error_code", "partition_error_code")
 FIRST_WITH_MANY_COORDINATORS = 4
 
 WITH_ERRORS_OF_PARTITIONS = frozenset([ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE])
@@ -56,7 +58,11 @@ def error_answer(request: Message, version: int, code: ErrorCode, throttle_ms: i
 
 
 def put_into_metadata(answer: Any, code: ErrorCode, is_meant: IsMeant) -> None:
-    """Put an error into the topics of a Metadata response that are meant; brokers stay as they are."""
+    """Put an error into the topics of a Metadata response that are meant; brokers stay as they are.
+    REBOOTSTRAP_REQUIRED is about the whole (KIP-1102)."""
+    if code is ErrorCode.REBOOTSTRAP_REQUIRED:
+        answer.error_code = code
+        return
     for topic in answer.topics:
         if topic.name is not None and is_meant(topic.name):
             topic.error_code = code
@@ -79,11 +85,24 @@ def merge(answer: Any, refused: Any, version: int) -> None:
 
 
 def has_errors_by_topic(request: Message, version: int) -> bool:
-    """Whether the answer says errors for each of the items that a request names."""
+    """Whether the answer says an error for each topic that a request names, beside its name or id."""
     if request.API_KEY in AT_THE_TOP_ONLY:
         return False
-    response = API_SPECS[ApiKey(request.API_KEY)].response_type()
-    return any(_is_list_with_errors(spec, version) for spec in response.FIELDS)
+    return _says_errors_by_topic(API_SPECS[ApiKey(request.API_KEY)].response_type(), version, is_topic=False)
+
+
+@cache
+def _says_errors_by_topic(kind: type[Struct], version: int, *, is_topic: bool) -> bool:
+    for spec in kind.FIELDS:
+        element = spec.type.element
+        if not _is_list_with_errors(spec, version) or element is None or element.struct is None:
+            continue
+        is_inside = is_topic or names_a_topic(element.struct)
+        if is_inside and any(each.name in ERROR_FIELDS for each in element.struct.FIELDS):
+            return True
+        if _says_errors_by_topic(element.struct, version, is_topic=is_inside):
+            return True
+    return False
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -102,7 +121,7 @@ def _is_list_with_errors(spec: Any, version: int) -> bool:
     if element is None or element.struct is None or version not in parse_versions(spec.versions):
         return False
     return any(
-        each.name in ("error_code", "partition_error_code") or _is_list_with_errors(each, version)
+        each.name in ERROR_FIELDS or _is_list_with_errors(each, version)
         for each in element.struct.FIELDS
         if version in parse_versions(each.versions)
     )

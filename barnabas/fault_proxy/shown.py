@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from barnabas.fault_proxy.error_answers import ERROR_FIELDS
 from barnabas.protocol.api_keys import ApiSpec
 from barnabas.protocol.errors import ErrorCode, error_code
 from barnabas.protocol.primitives import uuid_to_string
@@ -17,7 +18,6 @@ MOST_VALUES = 400
 """Values of a message that are shown; of the others only their number is."""
 MOST_CHARACTERS = 200
 HIDDEN = "[hidden]"
-ERROR_FIELDS = ("error_code", "partition_error_code")
 _SECRET_CONFIG = re.compile(r"password|secret|jaas|credential|\.key$", re.IGNORECASE)
 _CONFIG_NAMES = ("name", "config_name")
 

@@ -74,7 +74,7 @@ def split(request: Any, version: int, name_of: NameOf, is_meant: IsMeant) -> tup
             if not _is_list_of_topics(spec):
                 continue
             halves = [[each for each in items or [] if is_meant(each) == wanted] for wanted in (False, True)]
-        elif "topic" in spec.name:
+        elif "topic" in spec.name or _is_resource(element.struct):
             halves = [
                 [each for each in items or [] if _is_meant(each, version, name_of, is_meant) == wanted]
                 for wanted in (False, True)
@@ -88,6 +88,13 @@ def split(request: Any, version: int, name_of: NameOf, is_meant: IsMeant) -> tup
             setattr(half, spec.name, part)
         has_rest, has_meant = has_rest or bool(halves[0]), has_meant or bool(halves[1])
     return rest if has_rest else None, meant if has_meant else None
+
+
+@cache
+def names_a_topic(kind: type[Struct]) -> bool:
+    """Whether an item of a response, or a resource, is about one topic by a field of its own."""
+    names = {spec.name for spec in kind.FIELDS if spec.type.element is None}
+    return bool(names & {*NAME_FIELDS, ID_FIELD, "resource_name"})
 
 
 def _is_meant(topic: Any, version: int, name_of: NameOf, is_meant: IsMeant) -> bool:

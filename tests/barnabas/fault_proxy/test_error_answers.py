@@ -85,6 +85,13 @@ def test_metadata_keeps_its_brokers_and_says_the_error_of_the_topics_that_are_me
     assert (others.error_code, len(others.partitions)) == (ErrorCode.NONE, 1)
 
 
+def test_metadata_says_at_the_top_that_a_client_has_to_begin_again() -> None:
+    wire = ClientWire("Metadata error=REBOOTSTRAP_REQUIRED")
+    wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name="orders")]), 13)
+    _, answer = read_answer(wire.answer(MetadataResponse(), 13), ApiKey.METADATA, 13)
+    assert answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED
+
+
 def test_a_version_that_is_not_known_is_said_in_version_zero() -> None:
     wire = ClientWire("ApiVersions error=UNSUPPORTED_VERSION")
     request = ApiVersionsRequest(client_software_name="app", client_software_version="1")

@@ -17,6 +17,7 @@ from tests.compat.client.any_cluster import AnyCluster
 from tests.compat.client.secured_kafka import SecuredKafka
 from tests.compat.foreign import AioKafka, Client, Confluent, JavaConsole, KafkaPython, Seen, Sent
 from tests.compat.java import TIMEOUT_SECONDS, Java
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.compat
 
@@ -233,3 +234,47 @@ def test_a_transaction_ends_once_though_its_answers_are_lost(any_cluster: AnyClu
     writer.commit_transaction(30)
     assert lost.struck == 1
     assert Confluent(any_cluster.bootstrap_servers).consume(topic, len(RECORDS)) == SEEN
+
+
+@pytest.mark.client("java")
+def test_rules_find_the_topics_of_a_consumer_that_is_in_a_fetch_session(
+    any_cluster: AnyCluster, proxy: ProxiedServers
+) -> None:
+    topic, writer = any_cluster.create_topic("in-session"), Confluent(any_cluster.bootstrap_servers)
+    heartbeat = proxy.fail("ConsumerGroupHeartbeat", topic=topic, error="COORDINATOR_LOAD_IN_PROGRESS", times=1)
+    libs = kafka_libs()
+    assert libs is not None
+    words = ("--topic", topic, "--group", any_cluster.new_name("group"), "--max-messages", str(2 * len(RECORDS)))
+    new_protocol = ("--command-property", "group.protocol=consumer", "--from-beginning")
+    command = Java(libs).command("console-consumer", "--bootstrap-server", proxy, *words, *new_protocol)
+    consumer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert consumer.stdout is not None
+    try:
+        values = [value for _, value in RECORDS]
+        writer.produce(topic, RECORDS)
+        assert [consumer.stdout.readline().strip() for _ in RECORDS] == values
+        refused = proxy.fail("Fetch", topic=topic, error="NOT_LEADER_OR_FOLLOWER", times=2)
+        eventually(lambda: refused.struck == 2)
+        writer.produce(topic, RECORDS)
+        assert [consumer.stdout.readline().strip() for _ in RECORDS] == values
+        assert consumer.wait(TIMEOUT_SECONDS) == 0
+    finally:
+        consumer.kill()
+        consumer.wait()
+        consumer.stdout.close()
+    assert (refused.struck, heartbeat.struck) == (2, 1)
+
+
+def test_a_client_may_log_in_by_itself_through_the_proxy(secured: SecuredKafka) -> None:
+    config = secured.options("SASL_PLAINTEXT")
+    with barnabas.proxy(to=config.pop("bootstrap_servers")) as proxy:
+        with sync.Admin(bootstrap_servers=proxy, **config) as admin:
+            [node] = admin.describe_cluster().nodes
+            assert f"{node.host}:{node.port}" == proxy
+        refused = proxy.fail("SaslAuthenticate", error="SASL_AUTHENTICATION_FAILED", times=1)
+        with (
+            sync.Admin(bootstrap_servers=proxy, **config) as admin,
+            pytest.raises(barnabas.errors.SaslAuthenticationException),
+        ):
+            admin.describe_cluster()
+        assert refused.struck == 1
