@@ -41,7 +41,7 @@ class OwnCluster:
         """`out`: the directory of the run. Processes whose pid files are in `out/run` end with the check, too."""
         self._out = out
         self._guardian = Guardian()
-        self._guardian.end_nodes_of(out / "run")
+        self._guardian.end_groups_of(out / "run")
         self._guardian.end_nodes_of(out / "cluster" / "run")
         self._cluster: LocalCluster | None = None
 

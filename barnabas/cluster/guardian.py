@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -42,6 +43,10 @@ class Guardian:
         """Registers a directory with pid files, whose processes are killed at the end."""
         self._register({"kill": str(run_directory)})
 
+    def end_groups_of(self, run_directory: Path) -> None:
+        """Registers a directory with pid files of leaders of process groups, which are killed as a whole at the end."""
+        self._register({"kill": str(run_directory), "groups": True})
+
     def close(self) -> None:
         """The end is now; returns when all is undone."""
         assert self._process.stdin is not None
@@ -59,16 +64,18 @@ def undo(steps: Sequence[dict[str, Any]]) -> None:
     """The last step first; one that fails does not keep the others."""
     for step in reversed(steps):
         if "kill" in step:
-            _kill(Path(step["kill"]))
+            _kill(Path(step["kill"]), groups=step.get("groups", False))
         else:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                 subprocess.run(step["run"], capture_output=True, timeout=_STEP_SECONDS, check=False)
 
 
-def _kill(run_directory: Path) -> None:
+def _kill(run_directory: Path, *, groups: bool) -> None:
     for path in sorted(run_directory.glob("*.pid")):
         process = ProcessId.read(path)
         if process is not None and process.alive:
+            if groups and os.getpgid(process.pid) == process.pid:
+                os.killpg(process.pid, signal.SIGKILL)
             process.send(signal.SIGKILL)
             process.wait_gone(_STEP_SECONDS)
 
