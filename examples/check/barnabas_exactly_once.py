@@ -13,9 +13,12 @@ SERVERS, GROUP = os.environ["BOOTSTRAP_SERVERS"], os.environ["GROUP_ID"]
 
 
 async def main() -> None:
+    reason = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(until_sigterm, nursery.cancel_scope)
-        await transform()
+        reason = await transform()
+        nursery.cancel_scope.cancel()
+    raise SystemExit(reason)
 
 
 async def until_sigterm(scope: trio.CancelScope) -> None:
@@ -24,7 +27,8 @@ async def until_sigterm(scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-async def transform() -> None:
+async def transform() -> str:
+    """Until a transaction cannot be committed; returns the reason."""
     async with (
         Producer(
             bootstrap_servers=SERVERS,
@@ -52,7 +56,7 @@ async def transform() -> None:
                     await producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
             except errors.ApplicationRecoverableException as error:
                 # A rebalance came between, or the producer is fenced: the next process begins again.
-                raise SystemExit(f"aborted: {error}") from error
+                return f"aborted: {error}"
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ from barnabas.check.promises import Kind
 from barnabas.check.schedule import Fault
 from barnabas.check.sinks import Arrived, sink_of
 from barnabas.cli.main import run
-from tests.compat.check_runs import check
+from tests.compat.check_runs import EXAMPLES, check
+from tests.compat.test_check import CORRECT, WRONG
 
 PAGE = (Path(__file__).parents[2] / "docs" / "check.md").read_text("utf-8")
 BLOCKS: list[tuple[str, str]] = re.findall(r"^```([^\n]*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -75,3 +76,9 @@ def test_the_page_names_every_option_fault_and_finding(capsys: pytest.CaptureFix
     assert known <= set(re.findall(r"--[a-z][a-z-]+", PAGE))
     for word in (*Fault, *Kind):
         assert f"`{word}`" in PAGE, word
+
+
+def test_every_example_has_a_row_and_a_test() -> None:
+    rows = set(re.findall(r"^\| \[(\w+)\.py\]", (EXAMPLES / "README.md").read_text(), re.MULTILINE))
+    tested = {name for name, *_ in (*CORRECT, *WRONG)}
+    assert rows == tested == {path.stem for path in EXAMPLES.glob("*.py")}
