@@ -27,6 +27,7 @@ _COMMANDS = {
     "dev": "dev",
     "demo": "demo",
     "page": "page",
+    "registry": "registry",
     "pipeline": "pipeline",
     "storage": "storage",
     "log": "log",

@@ -6,7 +6,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from barnabas.broker.node import BrokerNode
     from barnabas.client.admin import Admin
     from barnabas.dev.security import DevSecurity
+    from barnabas.registry.running import RunningRegistry
     from barnabas.settings.combined import CombinedSettings
 
 SECURE_PORTS = 41
@@ -39,6 +40,7 @@ class DevNode:
     bootstrap_servers: str
     directory: Path
     is_secure: bool = False
+    registry: RunningRegistry | None = None
 
     @property
     def client_file(self) -> Path | None:
@@ -58,8 +60,12 @@ class DevNode:
 
     async def reset(self) -> None:
         """Delete all topics, records, groups, offsets and transactions. Raises `ClusterError`."""
+        kept: tuple[str, ...] = ()
+        if self.registry is not None:
+            await self.registry.service.clear()
+            kept = (self.registry.topic,)
         async with self.admin() as admin:
-            await delete_all_topics(admin)
+            await delete_all_topics(admin, kept)
         self.create_internal_topics()
 
     def create_internal_topics(self) -> None:
@@ -123,6 +129,8 @@ async def run_dev_node(
                 node.create_internal_topics()
                 if options.topics:
                     await node.create_topics(options.topics)
+                if options.registry_port is not None:
+                    node = replace(node, registry=await nursery.start(_serve_registry, options, node, stop))
                 task_status.started(node)
                 await stop.wait()
                 if options.directory is None:
@@ -131,6 +139,21 @@ async def run_dev_node(
                     logging.getLogger("kraft.controller").setLevel(logging.ERROR)  # it warns that nobody leads now
         except BaseExceptionGroup as group:
             raise _in_one_line(only_error(group)) from None
+
+
+async def _serve_registry(
+    options: DevOptions, node: DevNode, stop: trio.Event, *, task_status: trio.TaskStatus[RunningRegistry]
+) -> None:
+    from barnabas.registry.running import RegistryOptions, run_registry
+    from barnabas.web import listen
+
+    assert options.registry_port is not None
+    clients = {"bootstrap_servers": node.bootstrap_servers, **node.client_settings()}
+    listener = listen(options.host, options.registry_port, "the registry")
+    async with trio.open_nursery() as nursery:
+        task_status.started(await nursery.start(run_registry, RegistryOptions(listener, options.host, clients)))
+        await stop.wait()
+        nursery.cancel_scope.cancel()
 
 
 def choose_ports(options: DevOptions) -> DevPorts:
