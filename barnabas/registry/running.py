@@ -18,9 +18,12 @@ from barnabas.registry.candidate import ElectionSettings, Identity
 from barnabas.registry.election import Election
 from barnabas.registry.forwarding import forward
 from barnabas.registry.http_side import HttpSide
-from barnabas.registry.records import AVRO
+from barnabas.registry.protoc import compile_files
+from barnabas.registry.records import AVRO, JSON_SCHEMA, PROTOBUF
 from barnabas.registry.schemas.avro import AvroSchema
 from barnabas.registry.schemas.formats import Formats
+from barnabas.registry.schemas.json_schema import JsonSchema
+from barnabas.registry.schemas.protobuf import ProtobufSchema
 from barnabas.registry.service import RegistryService
 from barnabas.registry.store import TOPIC, TopicStore
 from barnabas.runtime.process import host_name
@@ -68,6 +71,13 @@ class RunningRegistry:
     service: RegistryService
 
 
+def formats() -> Formats:
+    """All types of schemas."""
+    return Formats(
+        {AVRO: AvroSchema, JSON_SCHEMA: JsonSchema, PROTOBUF: lambda source: ProtobufSchema(source, compile_files)}
+    )
+
+
 async def run_registry(
     options: RegistryOptions, *, task_status: trio.TaskStatus[RunningRegistry] = trio.TASK_STATUS_IGNORED
 ) -> None:
@@ -76,7 +86,7 @@ async def run_registry(
     clients = {"client_id": "barnabas-registry", **options.clients}
     async with TopicStore(clients, options.topic) as store, open_cluster(AdminSettings.of(clients)) as cluster:
         election = Election(cluster, options.election, identity)
-        service = RegistryService(store, Formats({AVRO: AvroSchema}), election)
+        service = RegistryService(store, formats(), election)
         app = HttpSide(RegistryApi(service, forward).answer)
         async with trio.open_nursery() as nursery:
             await nursery.start(store.run)
