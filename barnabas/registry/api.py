@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from barnabas.registry import errors
@@ -81,7 +82,8 @@ class RegistryApi:
                 raise errors.RegistryError(404, "HTTP 404 Not Found")
 
     def _list_subjects(self, request: ApiRequest) -> list[str]:
-        found = self._decisions.state.subjects(deleted=request.flag("deleted"), deleted_only=request.flag("deletedOnly"))
+        deleted, only = request.flag("deleted"), request.flag("deletedOnly")
+        found = self._decisions.state.subjects(deleted=deleted, deleted_only=only)
         prefix = request.query.get("subjectPrefix", "").removeprefix(":*:")
         return _page(request, [each for each in found if each.startswith(prefix)])
 
@@ -149,7 +151,8 @@ class RegistryApi:
                 found = self._by_id(_id(text))
                 return ApiResponse((await self._formatted(request, found)).encode(errors="replace"))
             case ["ids", text, "subjects"]:
-                return ApiResponse.of(_page(request, list(dict.fromkeys(each.subject for each in self._holders(request, text)))))
+                subjects = dict.fromkeys(each.subject for each in self._holders(request, text))
+                return ApiResponse.of(_page(request, list(subjects)))
             case ["ids", text, "versions"]:
                 holders = [{"subject": each.subject, "version": each.version} for each in self._holders(request, text)]
                 return ApiResponse.of(_page(request, holders))
@@ -235,7 +238,8 @@ class RegistryApi:
                 return ApiResponse.of({"mode": found})
             case "PUT":
                 mode, force = read_mode(request.body), request.flag("force")
-                return await self._write(request, lambda: self._decisions.set_mode(subject, mode, force=force), _in_mode)
+                decide = partial(self._decisions.set_mode, subject, mode, force=force)
+                return await self._write(request, decide, _in_mode)
             case "DELETE":
                 return await self._write(request, lambda: self._decisions.delete_mode(subject), _in_mode)
             case _:

@@ -182,7 +182,7 @@ class Candidate:
     # ---- responses
 
     def answered(self, response: Message, sent_ms: int, now_ms: int) -> ErrorCode:
-        """Take over a response. Errors of the coordinator are returned; the caller looks it up again if it has moved."""
+        """Take over a response. Returns its error; the caller looks the coordinator up again if it has moved."""
         self._is_waiting = False
         code = error_code(getattr(response, "error_code", 0))
         if code is ErrorCode.NONE:

@@ -9,6 +9,7 @@ import trio
 from barnabas.client.cluster import Cluster
 from barnabas.client.groups.coordinators import STALE_COORDINATOR, CoordinatorLink, CoordinatorType
 from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.schema import Message
 from barnabas.registry.candidate import Candidate, CandidateState, ElectionSettings, Identity
 from barnabas.runtime.channel import ChannelError
 
@@ -62,7 +63,7 @@ class Election:
             with trio.move_on_after(LEAVE_SECONDS, shield=True):
                 await self._leave()
 
-    async def _call(self, request: object) -> None:
+    async def _call(self, request: Message) -> None:
         sent_ms = self._cluster.now_ms()
         try:
             response = await self._coordinator.call(request, self._candidate.timeout_ms(request))

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from barnabas.registry import errors
-from barnabas.registry.http_side import ApiRequest, ApiResponse, JSON
+from barnabas.registry.http_side import JSON, ApiRequest, ApiResponse
 from barnabas.runtime.sasl.http_exchange import HttpFailed, HttpRequest, answer_of
 
 FORWARD_SECONDS = 30.0

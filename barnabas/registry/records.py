@@ -230,7 +230,7 @@ def _object(data: bytes, part: str) -> dict[str, Any]:
 
 
 def _given(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None and value != [] and value != ""}
+    return {name: value for name, value in fields.items() if value is not None and value not in ([], "")}
 
 
 def _frozen(part: Mapping[str, Any] | None) -> str:

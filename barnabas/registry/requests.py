@@ -125,7 +125,7 @@ def read_mode(body: bytes) -> str:
 def read_version(text: str) -> int:
     """A version, or `LATEST`. Raises `RegistryError`."""
     word = text.strip().lower()
-    if word == "latest" or word == "-1":
+    if word in ("latest", "-1"):
         return LATEST
     digits = word.removeprefix("+")
     if digits.isascii() and digits.isdigit() and len(digits) <= 10 and 0 < int(digits) < 2**31:

@@ -125,7 +125,7 @@ class RegistryState:
         )
 
     @staticmethod
-    def _is_live(versions: Mapping[int, SchemaValue]) -> bool:
+    def _is_live(versions: dict[int, SchemaValue]) -> bool:
         return any(not each.deleted for each in reversed(versions.values()))
 
     def has_subject(self, subject: str, *, deleted: bool = False) -> bool:

@@ -1,4 +1,4 @@
-"""One bounded HTTP exchange, with an OAuth provider or a schema registry. Blocks: run it through `World.run_blocking`."""
+"""One bounded HTTP exchange, with an OAuth provider or a schema registry. Blocks: run it by `World.run_blocking`."""
 
 from __future__ import annotations
 

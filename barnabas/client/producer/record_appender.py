@@ -125,9 +125,8 @@ class RecordAppender:
                 needed.again = bind(self._serialized, topic, value, key, headers, partition, timestamp_ms)
                 raise
         seen = self._interceptors.on_send(ProducerRecord(topic, value, key, tuple(headers), partition, timestamp_ms))
-        return self._reported(
-            seen, bind(self._serialized, seen.topic, seen.value, seen.key, seen.headers, seen.partition, seen.timestamp_ms)
-        )
+        given = seen.topic, seen.value, seen.key, seen.headers, seen.partition, seen.timestamp_ms
+        return self._reported(seen, bind(self._serialized, *given))
 
     async def prepare_later(self, needed: SchemaNeeded) -> Outgoing:
         """Look up the schema, and prepare the record again. Raises as `prepare`."""

@@ -1,4 +1,4 @@
-"""Values to bytes and back by a schema: one codec for each type of schemas. A codec is made in a thread, used in any."""
+"""Values to bytes and back by a schema: one codec for each type. Codecs are made in threads, and used in any."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 from jsonschema import Draft7Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import validator_for
-from referencing import Registry, Resource
+from referencing import Registry
 from referencing.jsonschema import DRAFT7
 
 from barnabas.client.errors import SerializationException
@@ -22,9 +22,7 @@ class _JsonCodec:
             schema = json.loads(registered.schema)
             kept = [(name, DRAFT7.create_resource(json.loads(text))) for name, text in registered.references]
             known: Registry[Any] = Registry().with_resources(kept)
-            known = known.with_resources(
-                (resource.id() or name, Resource(resource.contents, DRAFT7)) for name, resource in kept
-            )
+            known = known.with_resources((resource.id() or name, resource) for name, resource in kept)
             self._validator = validator_for(schema, default=Draft7Validator)(schema, registry=known)
         except (ValueError, TypeError) as error:
             raise SerializationException(f"schema {registered.id}: {error}") from error

@@ -55,7 +55,8 @@ class RegistryLookup:
 
     def latest(self, subject: str, form: str = "") -> RegisteredSchema:
         """The newest version of a subject. Raises SerializationException."""
-        found = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/latest" + (f"?format={form}" if form else ""))
+        path = f"/subjects/{quote(subject, safe='')}/versions/latest"
+        found = self._ask("GET", path + (f"?format={form}" if form else ""))
         return self._registered(int(found["id"]), found, form)
 
     def register(self, subject: str, schema: NewSchema, *, normalize: bool = False) -> int:
@@ -66,7 +67,8 @@ class RegistryLookup:
     def find(self, subject: str, schema: NewSchema, *, normalize: bool = False) -> Mapping[str, Any]:
         """The version that has this schema: its `id` and `version`. Raises SerializationException if there is none."""
         path = f"/subjects/{quote(subject, safe='')}?normalize={str(normalize).lower()}"
-        return self._ask("POST", path, schema.body())
+        found: Mapping[str, Any] = self._ask("POST", path, schema.body())
+        return found
 
     def _registered(self, schema_id: int, found: Mapping[str, Any], form: str) -> RegisteredSchema:
         references: dict[str, str] = {}

@@ -28,7 +28,7 @@ class _MessageWriter:
                 f"topic {topic}: expected a message {self._descriptor.full_name}; got {type(value).__name__}"
             )
         try:
-            return self._place + value.SerializeToString()
+            return self._place + bytes(value.SerializeToString())
         except EncodeError as error:
             raise SerializationException(f"topic {topic}: {error}") from error
 

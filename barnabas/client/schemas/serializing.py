@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.client.errors import ConfigException
+from barnabas.client.schema_needed import SchemaNeeded
 from barnabas.client.schemas.codecs import Format, Reader, Writer, format_of
 from barnabas.client.schemas.lookup import RegisteredSchema, RegistryLookup
 from barnabas.client.schemas.names import SubjectName, strategy_of
 from barnabas.client.schemas.wire import schema_id_of, with_header
-from barnabas.client.schema_needed import SchemaNeeded
 from barnabas.client.serialization import Headers
 
 

@@ -27,7 +27,7 @@ def schema_id_of(topic: str, data: bytes) -> int:
         raise SerializationException(f"topic {topic}: expected at least {HEADER_BYTES} bytes; got {len(data)}")
     magic, schema_id = _HEADER.unpack_from(data)
     if magic != MAGIC:
-        raise SerializationException(f"topic {topic}: expected a first byte of 0; got {data[0]}: not a registry's format")
+        raise SerializationException(f"topic {topic}: expected 0 and the id of a schema at the begin; got {data[:5]!r}")
     return int(schema_id)
 
 

@@ -1,6 +1,6 @@
 """Core: Avro's schema resolution: whether data that was written with one schema can be read with another.
 
-The rules, places and types of incompatibilities are those of Avro's `SchemaCompatibility`; the messages are Confluent's.
+The rules, places and types of incompatibilities are those of Avro's `SchemaCompatibility`; messages are Confluent's.
 Schemas are those of `fastavro.parse_schema`: names are full, and defined once.
 """
 
@@ -33,7 +33,8 @@ class Incompatibility(NamedTuple):
         path = self.path
         match self.kind:
             case "FIXED_SIZE_MISMATCH":
-                text = f"The size of FIXED type field at path '{path}' in the %s schema does not match with the %s schema"
+                place = f"field at path '{path}' in the %s schema"
+                text = f"The size of FIXED type {place} does not match with the %s schema"
             case "TYPE_MISMATCH":
                 text = f"The type (path '{path}') of a field in the %s schema does not match with the %s schema"
             case "NAME_MISMATCH":

@@ -25,7 +25,7 @@ def text_of(kind: str, place: str) -> str:  # one sentence for each kind of diff
         return f"A type at path '{place}' is different between the %s schema and the %s schema"
     if "CONTENT_MODEL" in kind:
         return _of_content_model(kind, place)
-    if kind.endswith("_ADDED") and kind != "SCHEMA_ADDED" or kind in _REMOVED:
+    if (kind.endswith("_ADDED") and kind != "SCHEMA_ADDED") or kind in _REMOVED:
         return f"The keyword at path '{place}' in the %s schema is not present in the %s schema"
     if kind.endswith("_INCREASED") or kind == "MULTIPLE_OF_EXPANDED":
         return f"The value at path '{place}' in the %s schema is more than its value in the %s schema"

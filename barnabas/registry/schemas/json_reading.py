@@ -1,8 +1,7 @@
 """Core: whether documents that were valid under one JSON Schema are valid under another.
 
-The rules are those of Confluent's schema registry with its strict policy, which compares keyword by keyword: it can call
-schemas incompatible that accept the same documents, and does not look at formats. `docs/registry.md` lists the keywords
-that are compared.
+The rules are those of Confluent's schema registry with its strict policy, which compares keyword by keyword: it can
+call schemas incompatible that accept the same documents, and does not look at formats.
 """
 
 from __future__ import annotations
@@ -97,11 +96,11 @@ class _Comparison:
     def _matches_a_part(self, original: Node, update: Node) -> bool:
         """Whether one of them is a combination, and a part of it decides alone."""
         if original.kind != "combined" and update.kind == "combined":
-            if len(update.parts) == 1 or update.criterion in ("anyOf", "oneOf"):
-                return any(not self.compare(original, each) for each in update.parts)
-        elif original.kind == "combined" and update.kind != "combined":
-            if len(original.parts) == 1 or original.criterion == "allOf":
-                return any(not self.compare(each, update) for each in original.parts)
+            decides = len(update.parts) == 1 or update.criterion in ("anyOf", "oneOf")
+            return decides and any(not self.compare(original, each) for each in update.parts)
+        if original.kind == "combined" and update.kind != "combined":
+            decides = len(original.parts) == 1 or original.criterion == "allOf"
+            return decides and any(not self.compare(each, update) for each in original.parts)
         return False
 
     # ---- combinations
@@ -373,8 +372,7 @@ def _criterion_fits(original: Node, update: Node) -> bool:
     before, after = original.criterion, update.criterion
     one_before, one_after = len(original.parts) == 1, len(update.parts) == 1
     return (
-        before == after
-        or after == "anyOf"
+        after in (before, "anyOf")
         or (one_before and (one_after or after == "oneOf"))
         or (one_after and before == "allOf")
     )

@@ -1,7 +1,7 @@
-"""Core: Protobuf schemas, as descriptors. The compiler is a port: it gets files, and returns the descriptor of the first.
+"""Core: Protobuf schemas, as descriptors. The compiler is a port: it gets files, and returns the descriptors.
 
-A schema is sent as text, or as base64 of its descriptor, as Confluent's client for Python does. It is kept as text that is
-written from the descriptor: two texts that differ in spaces and comments alone are one schema.
+A schema is sent as text, or as base64 of its descriptor, as Confluent's client for Python does. It is kept as text that
+is written from the descriptor: two texts that differ in spaces and comments alone are one schema.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -123,13 +123,13 @@ class _Comparison:
 
     def _messages(
         self,
-        before: object,
-        after: object,
+        before: Iterable[DescriptorProto],
+        after: Iterable[DescriptorProto],
         starts: tuple[str, str],
         path: Path,
     ) -> Found:
-        old = {each.name: each for each in _listed(before) if not each.options.map_entry}
-        new = {each.name: each for each in _listed(after) if not each.options.map_entry}
+        old = {each.name: each for each in before if not each.options.map_entry}
+        new = {each.name: each for each in after if not each.options.map_entry}
         for name in sorted(old):
             place = (*path, name)
             if name not in new:
@@ -177,20 +177,17 @@ class _Comparison:
                 yield from self._field(one, other)
         elif kinds[0] == "scalar":
             yield from _scalars(before, after)
-        elif self._original.local_name(before.type_name) != self._update.local_name(after.type_name):
+        elif self._names_differ(before, after) or self._message(before.type_name, after.type_name):
             yield ProtobufDifference("FIELD_NAMED_TYPE_CHANGED", ())
-        elif self._message(before.type_name, after.type_name):
-            yield ProtobufDifference("FIELD_NAMED_TYPE_CHANGED", ())
+
+    def _names_differ(self, before: FieldDescriptorProto, after: FieldDescriptorProto) -> bool:
+        return self._original.local_name(before.type_name) != self._update.local_name(after.type_name)
 
     @staticmethod
     def _entry(field: FieldDescriptorProto, types: Types) -> DescriptorProto | None:
         """The message of the entries, if the field is a map."""
         found = types.messages.get(field.type_name)
         return found if found is not None and found.options.map_entry else None
-
-
-def _listed(messages: object) -> list[DescriptorProto]:
-    return list(messages)  # type: ignore[call-overload, no-any-return]  # a repeated field
 
 
 def _kind(field: FieldDescriptorProto, entry: DescriptorProto | None) -> str:

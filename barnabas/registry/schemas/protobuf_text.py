@@ -126,9 +126,8 @@ class _Printer:
         yield from (f"{inner}option {each};" for each in _options(message.options, without=("map_entry",)))
         yield from self._reserved(message, inner)
         nested = {each.name: each for each in message.nested_type}
-        groups = {
-            field.type_name.rpartition(".")[2] for field in message.field if field.type == FieldDescriptorProto.TYPE_GROUP
-        }
+        grouped = [each for each in message.field if each.type == FieldDescriptorProto.TYPE_GROUP]
+        groups = {each.type_name.rpartition(".")[2] for each in grouped}
         written: set[int] = set()
         for field in message.field:
             if not field.HasField("oneof_index") or field.proto3_optional:
