@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from barnabas.cli.connection import Connection
 from barnabas.cli.option_group import grouped
-from barnabas.cli.session import run_connected
+from barnabas.cli.output import show_text
+from barnabas.cli.session import NoAnswer, run_connected
 from barnabas.cluster.errors import ClusterError
+
+if TYPE_CHECKING:
+    from barnabas.registry.running import RegistryOptions
 
 DEFAULT_PORT = 8081
 
@@ -54,21 +58,24 @@ def registry(*, listening: Listening, connection: Connection) -> None:
         listening.advertised_host,
         ElectionSettings(listening.group),
     )
-    run_connected(connection, lambda: _serve(options))
+    run_connected(connection, lambda: _serve(options, connection.timeout))
 
 
-async def _serve(options: object) -> None:
-    """Run until cancelled."""
+async def _serve(options: RegistryOptions, timeout: float) -> None:
+    """Run until cancelled. Raises `NoAnswer` if the cluster does not answer in this number of seconds."""
     import trio
 
-    from barnabas.registry.running import RegistryOptions, run_registry
+    from barnabas.registry.running import run_registry
     from barnabas.runtime.error_groups import only_error
 
-    assert isinstance(options, RegistryOptions)
     try:
         async with trio.open_nursery() as nursery:
-            running = await nursery.start(run_registry, options)
-            typer.echo(f"{running.url} serves schemas; Ctrl-C ends it")
+            with trio.move_on_after(timeout) as patience:
+                running = await nursery.start(run_registry, options)
+                show_text(f"{running.url} serves schemas; Ctrl-C ends it")
+            if patience.cancelled_caught:
+                servers = ",".join(options.clients["bootstrap_servers"])
+                raise NoAnswer(f"{servers}: the registry could not start within {timeout:g} s")
     except BaseExceptionGroup as group:
         raise only_error(group) from None
 
