@@ -97,7 +97,7 @@ def _compact(value: Any) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """What stands for a value that JSON does not have: a message of Protobuf, or bytes, times and decimals of Avro."""
+    """The JSON for a value that JSON does not have: a message of Protobuf, or bytes, times and decimals of Avro."""
     if isinstance(value, bytes):
         return _to_json(value)
     if hasattr(value, "DESCRIPTOR"):

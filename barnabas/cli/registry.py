@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,9 +24,9 @@ DEFAULT_PORT = 8081
 class Listening:
     """Options on where a registry listens, and with whom it shares its work."""
 
-    port: Annotated[
-        int, typer.Option("--port", metavar="N", min=0, max=65_535, help="Port; 0: any free one.")
-    ] = DEFAULT_PORT
+    port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65_535, help="Port; 0: any free one.")] = (
+        DEFAULT_PORT
+    )
     host: Annotated[
         str, typer.Option("--host", metavar="HOST", help="Address to listen on; 0.0.0.0 serves other machines, too.")
     ] = "127.0.0.1"
@@ -67,11 +68,15 @@ async def _serve(options: RegistryOptions, timeout: float) -> None:
 
     from barnabas.registry.running import run_registry
     from barnabas.runtime.error_groups import only_error
+    from barnabas.runtime.process import SWITCH_SECONDS, settle_memory
 
+    # The thread that parses may not hold up the event loop.
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         async with trio.open_nursery() as nursery:
             with trio.move_on_after(timeout) as patience:
                 running = await nursery.start(run_registry, options)
+                settle_memory()
                 show_text(f"{running.url} serves schemas; Ctrl-C ends it")
             if patience.cancelled_caught:
                 servers = ",".join(options.clients["bootstrap_servers"])

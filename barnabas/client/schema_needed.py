@@ -1,4 +1,4 @@
-"""Core: what a serializer raises to have a schema looked up: it cannot wait itself."""
+"""Core: the exception by which a serializer has a schema looked up: it cannot wait itself."""
 
 from __future__ import annotations
 

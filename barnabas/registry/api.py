@@ -17,6 +17,8 @@ from barnabas.runtime.version import version
 
 MOST_LISTED = 20_000
 """Items of a list that is asked for without a limit."""
+MOST_ANSWER_BYTES = 8 << 20
+"""A list of schemas ends after the one that exceeds it; `offset` asks for the rest."""
 
 
 class RegistryApi:
@@ -62,9 +64,7 @@ class RegistryApi:
                 return await self._look_up(request, subject)
             case "DELETE", [subject]:
                 permanent = request.flag("permanent")
-                return await self._write(
-                    request, lambda: self._decisions.delete_subject(subject, permanent=permanent)
-                )
+                return await self._write(request, lambda: self._decisions.delete_subject(subject, permanent=permanent))
             case "GET", [subject, "versions"]:
                 return ApiResponse.of(self._list_versions(request, subject))
             case "POST", [subject, "versions"]:
@@ -142,7 +142,7 @@ class RegistryApi:
             raise errors.RegistryError(405, "HTTP 405 Method Not Allowed")
         match words:
             case []:
-                return ApiResponse.of(self._list_schemas(request))
+                return await self._service.worker.run(lambda: self._list_schemas(request))
             case ["types"]:
                 return ApiResponse.of(["JSON", "PROTOBUF", AVRO])
             case ["ids", text]:
@@ -161,7 +161,8 @@ class RegistryApi:
             case _:
                 raise errors.RegistryError(404, "HTTP 404 Not Found")
 
-    def _list_schemas(self, request: ApiRequest) -> list[dict[str, Any]]:
+    def _list_schemas(self, request: ApiRequest) -> ApiResponse:
+        """Up to `limit` versions, as many as have room in an answer."""
         state, deleted = self._decisions.state, request.flag("deleted")
         prefix, latest_only = request.query.get("subjectPrefix", ""), request.flag("latestOnly")
         found: list[SchemaValue] = []
@@ -169,7 +170,14 @@ class RegistryApi:
             if subject.startswith(prefix):
                 versions = state.versions(subject, deleted=deleted)
                 found += versions[-1:] if latest_only else versions
-        return [shown(each) for each in _page(request, found)]
+        written: list[bytes] = []
+        room = MOST_ANSWER_BYTES
+        for each in _page(request, found):
+            written.append(ApiResponse.of(shown(each)).body)
+            room -= len(written[-1])
+            if room <= 0:
+                break
+        return ApiResponse(b"[" + b",".join(written) + b"]")
 
     def _by_id(self, schema_id: int) -> SchemaValue:
         found = self._decisions.state.by_id(schema_id)

@@ -1,4 +1,4 @@
-"""Core: what a request asks for, decided by the state: an answer, and the records to write.
+"""Core: decides requests by the state: an answer, and the records to write.
 
 Decisions that parse or compare schemas are generators of short steps. They read the state, and never change it: only
 the records that were written and read again do.

@@ -36,9 +36,7 @@ def subject_soft_deleted(subject: str) -> RegistryError:
 
 
 def subject_not_soft_deleted(subject: str) -> RegistryError:
-    return RegistryError(
-        40405, f"Subject '{subject}' was not deleted first before being permanently deleted"
-    )
+    return RegistryError(40405, f"Subject '{subject}' was not deleted first before being permanently deleted")
 
 
 def version_soft_deleted(subject: str, version: int) -> RegistryError:

@@ -11,6 +11,7 @@ from barnabas.registry.http_side import JSON, ApiRequest, ApiResponse
 from barnabas.runtime.sasl.http_exchange import HttpFailed, HttpRequest, answer_of
 
 FORWARD_SECONDS = 30.0
+MOST_ANSWER_BYTES = 16 << 20
 
 Forward = Callable[[str, ApiRequest], Awaitable[ApiResponse]]
 
@@ -23,6 +24,7 @@ async def forward(url: str, request: ApiRequest) -> ApiResponse:
         request.body if request.method in ("POST", "PUT") else None,
         seconds=FORWARD_SECONDS,
         method=request.method,
+        most_bytes=MOST_ANSWER_BYTES,
     )
     try:
         answer = await trio.to_thread.run_sync(answer_of, asked)

@@ -66,7 +66,7 @@ class SchemaValue:
     rule_set: Mapping[str, Any] | None = None
     deleted: bool = False
     timestamp_ms: int = field(default=0, compare=False)
-    """Of its record; not part of the value."""
+    """The timestamp of its record; not part of the value."""
 
     @property
     def key(self) -> Key:
@@ -109,7 +109,7 @@ class SchemaValue:
 
 
 class Content(NamedTuple):
-    """What has an id: the same content has the same id under all subjects."""
+    """A schema with all that belongs to it: the same content has the same id under all subjects."""
 
     schema_type: str
     schema: str

@@ -22,7 +22,7 @@ MOST_ATTEMPTS = 3
 
 
 class RegistryService:
-    """What the HTTP side calls. Writes raise `RegistryError` if this registry is not the leader."""
+    """The operations of a registry. Writes raise `RegistryError` if it is not the leader."""
 
     def __init__(self, store: TopicStore, formats: Formats, election: Election) -> None:
         self.decisions = Decisions(store.state, formats)
@@ -49,9 +49,9 @@ class RegistryService:
             return await self._carry_out(outcome)
 
     async def change(self, decide: Callable[[], Outcome]) -> Any:
-        """Decide at once, and write what was decided. Returns the answer."""
+        """Decide in one step, and write what was decided. Returns the answer."""
         async with self._leading():
-            return await self._carry_out(decide())
+            return await self._carry_out(await self.worker.run(decide))
 
     async def clear(self) -> None:
         """Remove all subjects and settings; ids go on."""

@@ -230,4 +230,3 @@ class RegistryState:
     def mode_in_force(self, subject: str | None) -> str:
         everywhere = self._modes.get(None, DEFAULT_MODE)
         return everywhere if everywhere == OVERRIDE else self._modes.get(subject, everywhere)
-

@@ -35,7 +35,8 @@ REPLICAS = 3
 """Replicas of a new topic, if there are as many brokers."""
 WRITE_SECONDS = 10.0
 READ_MS = 1_000
-APPLIED_AT_ONCE = 50
+STRETCH_SECONDS = 0.002
+"""Records are applied for so long before others have a turn."""
 
 
 class TopicStore:
@@ -122,10 +123,12 @@ class TopicStore:
                 is_ready = True
                 task_status.started()
             records = await self._consumer.poll(READ_MS)
-            for start in range(0, len(records), APPLIED_AT_ONCE):
-                for record in records[start : start + APPLIED_AT_ONCE]:
-                    self._apply(record)
-                await trio.lowlevel.checkpoint()
+            pause_at = trio.current_time() + STRETCH_SECONDS
+            for record in records:
+                self._apply(record)
+                if trio.current_time() >= pause_at:
+                    await trio.lowlevel.checkpoint()
+                    pause_at = trio.current_time() + STRETCH_SECONDS
             # The position is also behind records that are no data, such as the marks of transactions.
             self._read_up_to = await self._consumer.position(self._partition)
             self._advanced.set()

@@ -42,6 +42,8 @@ class HttpRequest:
     connect_seconds: float = CONNECT_SECONDS
     method: str = ""
     """Without it GET, or POST if there is a body."""
+    most_bytes: int = MOST_RESPONSE_BYTES
+    """The longest body of a response."""
 
 
 class HttpAnswer(NamedTuple):
@@ -101,9 +103,9 @@ def _answer(connection: http.client.HTTPConnection, request: HttpRequest) -> Htt
         method = request.method or ("GET" if request.body is None else "POST")
         connection.request(method, target, request.body, dict(request.headers))
         response = connection.getresponse()
-        body = response.read(MOST_RESPONSE_BYTES + 1)
-        if len(body) > MOST_RESPONSE_BYTES:
-            raise HttpFailed(f"{_shown(request.url)}: a response of more than {MOST_RESPONSE_BYTES} bytes", final=True)
+        body = response.read(request.most_bytes + 1)
+        if len(body) > request.most_bytes:
+            raise HttpFailed(f"{_shown(request.url)}: a response of more than {request.most_bytes} bytes", final=True)
         if over.is_set() or response.length:
             raise http.client.IncompleteRead(body)
         return HttpAnswer(response.status, body)

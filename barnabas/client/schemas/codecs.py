@@ -37,7 +37,7 @@ class Format(Protocol):
     """The form in which schemas are asked for; empty: as they are kept."""
 
     def key_of(self, schema: str | None, value: Any) -> object:
-        """What distinguishes the schemas of values: the text, or the type of a message."""
+        """The text of the schema, or the type of a message: values with the same key have the same schema."""
 
     def record_name(self, schema: str | None, value: Any) -> str | None:
         """The full name of the record."""

@@ -14,6 +14,8 @@ from barnabas.runtime.sasl.http_exchange import HttpFailed, HttpRequest, answer_
 
 JSON = "application/vnd.schemaregistry.v1+json"
 MOST_REFERENCES = 500
+MOST_ANSWER_BYTES = 16 << 20
+"""A schema in JSON is up to six times as long as its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class RegistryLookup:
             path = f"/subjects/{quote(each['subject'], safe='')}/versions/{each['version']}?deleted=true"
             inner = self._ask("GET", path + (f"&format={form}" if form else ""))
             self._add_references(inner, form, references)
-            # Behind those that it needs.
+            # It comes behind those that it needs.
             del references[each["name"]]
             references[each["name"]] = str(inner["schema"])
 
@@ -99,7 +101,10 @@ class RegistryLookup:
         for url in self.urls:
             seconds = self.timeout_ms / 1000
             try:
-                answer = answer_of(HttpRequest(url.rstrip("/") + path, headers, body, seconds=seconds, method=method))
+                asked = HttpRequest(
+                    url.rstrip("/") + path, headers, body, seconds=seconds, method=method, most_bytes=MOST_ANSWER_BYTES
+                )
+                answer = answer_of(asked)
             except HttpFailed as error:
                 failures.append(str(error))
                 continue

@@ -104,5 +104,3 @@ def _text(schema: object, setting: str) -> str | None:
         except OSError as error:
             raise ConfigException(f"{setting} {schema}: {error.strerror}") from None
     raise ConfigException(f"{setting} must be text or a Path; got {type(schema).__name__}")
-
-

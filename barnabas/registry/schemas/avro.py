@@ -172,7 +172,7 @@ class _Writer:
 
 
 def _branch_name(branch: Any) -> str:
-    """What must differ between the branches of a union: the name, or the type if it has none."""
+    """The name of a branch of a union, or its type if it has none. These must differ."""
     if isinstance(branch, str):
         return branch
     return str(branch.get("name") or branch["type"])

@@ -101,9 +101,7 @@ class _Comparison:
             "MISSING_UNION_BRANCH", _pointer(path), f"reader union lacking writer type: {kind.upper()}"
         )
 
-    def _same_kind(
-        self, kind: str, reader: Any, writer: Any, path: tuple[str, ...]
-    ) -> Iterator[Incompatibility]:
+    def _same_kind(self, kind: str, reader: Any, writer: Any, path: tuple[str, ...]) -> Iterator[Incompatibility]:
         if kind == "array":
             yield from self.compare(reader["items"], writer["items"], (*path, "items"))
         elif kind == "map":

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from barnabas.registry.records import AVRO
 from barnabas.registry.schemas.parsed import ParsedSchema, SchemaError, Source
 
-REMEMBERED_CHARACTERS = 16 << 20
-"""Text of schemas that are kept parsed; a parsed schema takes about ten times as much memory."""
+REMEMBERED_CHARACTERS = 1 << 20
+"""Text of schemas that are kept parsed. A parsed schema takes about ten times as much memory, in objects that the
+garbage collector visits."""
 
 Parse = Callable[[Source], ParsedSchema]
 
@@ -52,5 +53,3 @@ class Formats:
         while self._characters > REMEMBERED_CHARACTERS and len(self._remembered) > 1:
             _, oldest = self._remembered.popitem(last=False)
             self._characters -= oldest.size
-
-

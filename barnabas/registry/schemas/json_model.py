@@ -43,7 +43,7 @@ class Node:
         self.raw = raw
         self.criterion = ""
         self.parts: list[Node] = []
-        """Of a combination."""
+        """The parts of a combination."""
         self._documents = documents
         self._document = document
 

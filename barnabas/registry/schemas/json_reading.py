@@ -35,7 +35,7 @@ class JsonDifference(NamedTuple):
 
     def message(self) -> str:
         place = "#/" + "/".join(self.path)
-        return f"{{errorType:\"{self.kind}\", description:\"{text_of(self.kind, place)}'}}"
+        return f'{{errorType:"{self.kind}", description:"{text_of(self.kind, place)}\'}}'
 
 
 Found = Iterator[JsonDifference]
@@ -191,7 +191,7 @@ class _Comparison:
                 yield from (each.under(*place) for each in self.compare(original.child(earlier), update.child(needed)))
 
     def _rest(self, original: Node, update: Node, keyword: str, kind: str) -> Found:
-        """What is allowed beyond the named properties or items."""
+        """Compare the schemas of properties or items that are not named."""
         before, after = original.schema(keyword), update.schema(keyword)
         was_allowed, is_allowed = before is None or before.kind != "false", after is None or after.kind != "false"
         if was_allowed and not is_allowed:
@@ -291,9 +291,7 @@ def _numbers(before: Mapping[str, Any], after: Mapping[str, Any]) -> Found:
         yield JsonDifference("TYPE_NARROWED")
 
 
-def _limits(
-    before: Mapping[str, Any], after: Mapping[str, Any], keyword: str, kind: str, *, is_upper: bool
-) -> Found:
+def _limits(before: Mapping[str, Any], after: Mapping[str, Any], keyword: str, kind: str, *, is_upper: bool) -> Found:
     """A limit that came, or became narrower."""
     old, new = _number(before.get(keyword)), _number(after.get(keyword))
     if new is None or new == old:

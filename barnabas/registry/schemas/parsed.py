@@ -1,4 +1,4 @@
-"""Core: what all formats of schemas have in common."""
+"""Core: the interface of all formats of schemas."""
 
 from __future__ import annotations
 

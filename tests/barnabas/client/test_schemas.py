@@ -154,9 +154,12 @@ async def test_an_incompatible_schema_is_refused_before_a_record_is_sent(servers
 
 async def test_a_value_that_does_not_fit_is_refused(servers: EmbeddedServers) -> None:
     schema = '{"type":"object","required":["id"]}'
-    async with producer(servers) as avro, producer(
-        servers, value_serializer="json-schema", value_schema=schema, value_subject_name_strategy=lambda *_: "j"
-    ) as json_schema:
+    async with (
+        producer(servers) as avro,
+        producer(
+            servers, value_serializer="json-schema", value_schema=schema, value_subject_name_strategy=lambda *_: "j"
+        ) as json_schema,
+    ):
         with pytest.raises(SerializationException, match="topic orders"):
             await avro.send("orders", {"id": "x"})
         with pytest.raises(SerializationException, match="'id' is a required property"):

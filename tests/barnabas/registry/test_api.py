@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ async def test_a_schema_is_found_by_its_id_and_guid() -> None:
     assert await rig.ask("GET", "/schemas/ids/1/subjects") == (200, ["one", "two"])
     versions = [{"subject": "one", "version": 1}, {"subject": "two", "version": 1}]
     assert await rig.ask("GET", "/schemas/ids/1/versions") == (200, versions)
-    assert await rig.ask("GET", "/schemas/ids/1/schema") == (200, {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]})
+    assert await rig.ask("GET", "/schemas/ids/1/schema") == (200, json.loads(A))
     assert await rig.ask("GET", "/schemas/types") == (200, ["JSON", "PROTOBUF", "AVRO"])
 
 
@@ -78,9 +79,9 @@ REFUSALS: list[tuple[str, str, Any, int, int, str]] = [
     ("PUT", "/config", {"compatibility": "SOME"}, 422, 42203, "Invalid compatibility level. Valid values are none, "),
     ("PUT", "/mode", {"mode": "ASLEEP"}, 422, 42204, "Invalid mode. Valid values are READWRITE, READONLY"),
     ("PUT", "/mode/s", {"mode": "IMPORT"}, 422, 42205, "Cannot import since found existing subjects"),
-    ("POST", "/subjects/s/versions", {"schema": AB, "id": 7}, 422, 42205, "Subject s in context . is not in import mode"),
+    ("POST", "/subjects/s/versions", {"schema": AB, "id": 7}, 422, 42205, "Subject s in context . is not in import"),
     ("POST", "/subjects/:.c:x/versions", {"schema": A}, 422, 42208, "The specified subject ':.c:x' is not a valid."),
-    ("POST", "/subjects/s/versions", {"schema": A_TEXT}, 409, 409, 'incompatible with an earlier schema for subject "s"'),
+    ("POST", "/subjects/s/versions", {"schema": A_TEXT}, 409, 409, 'an earlier schema for subject "s"'),
     ("POST", "/subjects/s/versions", {"schema": "x" * (600 << 10)}, 422, 42209, "schema is too large"),
     ("POST", "/subjects/s/versions", b"{", 422, 422, "the body must be JSON"),
     ("POST", "/subjects/s/versions", b"[]", 422, 422, "the body must be a JSON object"),
@@ -193,7 +194,7 @@ async def test_transitive_levels_look_at_all_versions() -> None:
     await rig.register("s", A)
     await rig.register("s", record("b:int=0"))
     await rig.ask("PUT", "/config", {"compatibility": "BACKWARD"})
-    later = record("b:int=0", "a:string=\"\"")
+    later = record("b:int=0", 'a:string=""')
     check = "/compatibility/subjects/s/versions"
     assert await rig.ask("POST", check, {"schema": later}) == (200, {"is_compatible": True})
     await rig.ask("PUT", "/config", {"compatibility": "BACKWARD_TRANSITIVE"})
@@ -231,7 +232,7 @@ async def test_schemas_are_imported_with_their_ids_and_versions() -> None:
     assert (status, answer["error_code"]) == (422, 42207)
     await rig.ask("PUT", "/mode", {"mode": "READWRITE"})
     assert await rig.register("t", AB) == 101
-    assert await rig.ask("GET", "/subjects/s/versions/latest/schema") == (200, {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]})
+    assert await rig.ask("GET", "/subjects/s/versions/latest/schema") == (200, json.loads(A))
 
 
 async def test_normalized_schemas_are_one() -> None:
@@ -255,7 +256,8 @@ async def test_a_subject_may_change_the_type_of_its_schemas_without_compatibilit
     await rig.ask("PUT", "/config/s", {"compatibility": "NONE"})
     assert await rig.register("s", text, schemaType="PROTOBUF") == 2
     _, answer = await rig.ask("GET", "/subjects/s/versions/2")
-    assert (answer["schemaType"], answer["schema"]) == ("PROTOBUF", 'syntax = "proto3";\n\nmessage R {\n  int32 a = 1;\n}\n')
+    assert answer["schemaType"] == "PROTOBUF"
+    assert answer["schema"] == 'syntax = "proto3";\n\nmessage R {\n  int32 a = 1;\n}\n'
 
 
 async def test_writes_go_to_the_leader() -> None:
@@ -287,6 +289,7 @@ async def test_the_topic_holds_all() -> None:
     await rig.ask("DELETE", "/subjects/t")
     await rig.ask("PUT", "/mode/u", {"mode": "READONLY"})
     again = Rig(rig.store.records)
-    for target in ("/subjects", "/subjects?deleted=true", "/schemas?deleted=true", "/config/s", "/mode/u", "/schemas/ids/1"):
+    targets = "/subjects", "/subjects?deleted=true", "/schemas?deleted=true", "/config/s", "/mode/u", "/schemas/ids/1"
+    for target in targets:
         assert await again.ask("GET", target) == await rig.ask("GET", target)
     assert await again.register("v", AB) == 4

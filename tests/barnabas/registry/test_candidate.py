@@ -14,14 +14,14 @@ SETTINGS = ElectionSettings()
 ONE, TWO = Identity("one", 8081), Identity("two", 8081)
 
 
-def joined(candidate: Candidate, now_ms: int = 0, *, leads_group: bool = True, others: tuple[Identity, ...] = ()) -> None:
+def joined(
+    candidate: Candidate, now_ms: int = 0, *, leads_group: bool = True, others: tuple[Identity, ...] = ()
+) -> None:
     """The coordinator takes it in, the second time with an id."""
     request = candidate.next_request(now_ms)
     assert isinstance(request, JoinGroupRequest)
     assert (request.protocol_type, request.protocols[0].name) == ("sr", "v0")
-    candidate.answered(
-        JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="me"), now_ms, now_ms
-    )
+    candidate.answered(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="me"), now_ms, now_ms)
     request = candidate.next_request(now_ms)
     assert isinstance(request, JoinGroupRequest)
     assert request.member_id == "me"

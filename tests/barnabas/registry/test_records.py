@@ -62,7 +62,8 @@ def test_a_version_has_the_form_of_confluents() -> None:
     key, data = change.encode()
     assert key == b'{"keytype":"SCHEMA","subject":"s","version":2,"magic":1}'
     assert data is not None
-    assert list(json.loads(data)) == ["subject", "version", "id", "md5", "schemaType", "references", "schema", "deleted"]
+    names = "subject version id md5 schemaType references schema deleted"
+    assert list(json.loads(data)) == names.split()
     assert decode(key, data) == change
 
 
@@ -103,7 +104,8 @@ def test_an_id_never_stands_for_two_schemas() -> None:
     """Two leaders at once may give the same id: what was written later is ignored by all that read it."""
     state = RegistryState()
     assert put(state, SchemaValue("s", 1, 1, record("a:int"))) == [""]
-    assert put(state, SchemaValue("t", 1, 1, record("b:int"))) == ["id 1 is the id of another schema, that of s version 1"]
+    reason = "id 1 is the id of another schema, that of s version 1"
+    assert put(state, SchemaValue("t", 1, 1, record("b:int"))) == [reason]
     assert state.subjects() == ["s"]
 
 

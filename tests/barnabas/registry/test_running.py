@@ -58,9 +58,7 @@ async def broker(**options: Any) -> AsyncIterator[DevNode]:
 
 def options_for(node: DevNode, **more: Any) -> RegistryOptions:
     listener: socket.socket = listen("127.0.0.1", 0, "the registry")
-    return RegistryOptions(
-        listener, "127.0.0.1", {"bootstrap_servers": node.bootstrap_servers}, election=QUICK, **more
-    )
+    return RegistryOptions(listener, "127.0.0.1", {"bootstrap_servers": node.bootstrap_servers}, election=QUICK, **more)
 
 
 @asynccontextmanager
