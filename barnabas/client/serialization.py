@@ -270,6 +270,8 @@ DESERIALIZERS: Mapping[str, Deserialize] = {
 
 def _named(table: Mapping[str, Function], name: str, setting: str) -> Function:
     found = table.get(name)
+    if found is None and name in SCHEMA_KINDS:
+        raise ConfigException(f"{setting} {name!r} needs a schema registry, which this client does not use")
     if found is None:
         known = [*table, *SCHEMA_KINDS]
         near = difflib.get_close_matches(name, known, n=1)

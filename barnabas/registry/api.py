@@ -265,6 +265,7 @@ class RegistryApi:
     async def _pass_on(self, request: ApiRequest) -> ApiResponse | None:
         """The leader's answer, if that is another registry. Raises `RegistryError` if nobody leads."""
         election = self._service.election
+        await election.settle()
         if election.leads:
             return None
         if election.leader_url is None or not request.forwards:

@@ -203,6 +203,8 @@ class Candidate:
             self._rejoin(forget=code in _LOST)
             if code is not ErrorCode.REBALANCE_IN_PROGRESS:
                 self._retry.failed(now_ms)
+            if code not in _LOST | _AGAIN:
+                self.error = f"the coordinator answered {code.name}"
         return code
 
     def unanswered(self, now_ms: int) -> None:

@@ -16,6 +16,8 @@ from barnabas.runtime.channel import ChannelError
 log = logging.getLogger(__name__)
 
 LEAVE_SECONDS = 2.0
+SETTLE_SECONDS = 5.0
+"""A write waits for so long for an election that is going on."""
 
 
 class Election:
@@ -28,6 +30,7 @@ class Election:
         self._identity = identity
         self._coordinator = CoordinatorLink(cluster, CoordinatorType.GROUP, settings.group_id)
         self._reported = ""
+        self._changed = trio.Event()
 
     @property
     def leads(self) -> bool:
@@ -44,6 +47,12 @@ class Election:
         leader = self._candidate.leader
         return None if leader is None or self._identity.is_same(leader) else leader.url
 
+    async def settle(self) -> None:
+        """Wait until somebody leads, for `SETTLE_SECONDS` at most."""
+        with trio.move_on_after(SETTLE_SECONDS):
+            while not self.leads and self.leader_url is None:
+                await self._changed.wait()
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled; started when the first election is over."""
         is_started = False
@@ -56,6 +65,8 @@ class Election:
                     continue
                 await self._call(request)
                 self._report()
+                self._changed.set()
+                self._changed = trio.Event()
                 if not is_started and self._candidate.state is CandidateState.STABLE:
                     is_started = True
                     task_status.started()

@@ -8,6 +8,7 @@ from typing import Any
 
 import trio
 
+from barnabas.cluster.errors import ClusterError
 from barnabas.registry import errors
 from barnabas.registry.decisions import Decisions, Outcome, Registering, Steps
 from barnabas.registry.election import Election
@@ -54,9 +55,12 @@ class RegistryService:
             return await self._carry_out(await self.worker.run(decide))
 
     async def clear(self) -> None:
-        """Remove all subjects and settings; ids go on."""
-        async with self._leading():
-            await self._store.write(list(self._removals()))
+        """Remove all subjects and settings; ids go on. Raises `ClusterError`."""
+        try:
+            async with self._leading():
+                await self._store.write(self._removals())
+        except errors.RegistryError as error:
+            raise ClusterError(f"the registry was not cleared: {error.message}") from None
 
     def _removals(self) -> list[Change]:
         state = self._store.state
@@ -75,6 +79,7 @@ class RegistryService:
     async def _leading(self) -> AsyncIterator[None]:
         """The turn to write; a new leader reads first what earlier ones wrote. Raises `RegistryError`."""
         async with self._writing:
+            await self.election.settle()
             if not self.election.leads:
                 raise errors.unknown_leader()
             generation = self.election.generation

@@ -18,6 +18,7 @@ from barnabas.client.interceptors import ProducerInterceptor, ProducerRecord
 from barnabas.client.producer.producer import Producer
 from barnabas.client.schemas.names import strategy_of
 from barnabas.client.schemas.wire import read_indexes, schema_id_of, with_header, write_indexes
+from barnabas.client.serialization import deserializer_of
 from barnabas.cluster.local import code_environment
 from barnabas.dev.embedded import EmbeddedServers, embedded
 from tests.barnabas.registry.test_running import ask_now
@@ -213,6 +214,11 @@ async def test_a_registry_that_is_away_is_named(servers: EmbeddedServers) -> Non
 def test_wrong_settings_are_refused_in_one_line(settings: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigException, match=reason):
         Producer(bootstrap_servers="127.0.0.1:9092", **settings)
+
+
+def test_share_consumers_have_no_schemas() -> None:
+    with pytest.raises(ConfigException, match="value_deserializer 'avro' needs a schema registry, which this client"):
+        deserializer_of("avro")
 
 
 def test_without_a_record_name_there_is_no_subject() -> None:

@@ -43,6 +43,8 @@ class Decided:
     leads = True
     leader_url: str | None = None
 
+    async def settle(self) -> None: ...
+
 
 class Rig:
     """A registry; `ask` is one request."""

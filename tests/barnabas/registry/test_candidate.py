@@ -123,6 +123,14 @@ def test_an_assignment_that_is_none_leaves_nobody_to_lead() -> None:
         assert candidate.error
 
 
+def test_a_refusal_of_the_coordinator_is_reported() -> None:
+    candidate = Candidate(SETTINGS, ONE)
+    candidate.next_request(0)
+    candidate.answered(JoinGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED), 0, 0)
+    assert candidate.error == "the coordinator answered GROUP_AUTHORIZATION_FAILED"
+    assert isinstance(candidate.next_request(100), JoinGroupRequest), "rights may be given later"
+
+
 def test_without_an_answer_it_joins_again() -> None:
     candidate = Candidate(SETTINGS, ONE)
     candidate.next_request(0)

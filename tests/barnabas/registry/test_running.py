@@ -207,6 +207,18 @@ async def test_ten_thousand_versions_are_the_most() -> None:
     assert len((await rig.ask("GET", schemas("s")))[1]) == MOST_VERSIONS
 
 
+async def test_writes_wait_for_an_election() -> None:
+    """The group of the registries is gone with the topic of groups, and comes again."""
+    async with broker() as node, registry(node) as running:
+        before = running.service.election.generation
+        async with Admin(bootstrap_servers=node.bootstrap_servers) as admin:
+            await admin.delete_topics(["__consumer_offsets"])
+        with trio.fail_after(30):
+            while running.service.election.leads and running.service.election.generation == before:
+                await trio.sleep(0.01)
+        assert (await ask(running.url, "POST", schemas("s"), {"schema": A}))[0] == 200
+
+
 def test_an_embedded_broker_has_a_registry() -> None:
     with embedded(registry=True, topics=["orders"]) as servers:
         assert ask_now(servers.registry_url, "POST", schemas("s"), {"schema": A})[1]["id"] == 1
