@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import trio
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, Framework
-from quart import Response, request
+from quart import Blueprint, Response, request
 from quart_trio import QuartTrio
 from quart_trio.asgi import TrioASGIHTTPConnection
 from werkzeug.exceptions import HTTPException
@@ -35,6 +35,7 @@ from barnabas.web import listen, serve_app
 
 STATIC = Path(__file__).resolve().parent / "static"
 MOST_BODY_BYTES = 4096
+MOST_BYTES_OF_ANY_BODY = 1 << 20
 BODY_SECONDS = 5
 HEARTBEAT_SECONDS = 10.0
 FIRST_RETRY_MS = 1_000
@@ -98,6 +99,8 @@ class Page:
     """Every request needs it; None: the page is for everybody who reaches it."""
     groups: Groups | None = None
     """The view "Groups"; None: the page has none."""
+    routes: Blueprint | None = None
+    """Further paths: the REST interface."""
     app: QuartTrio = field(init=False)
 
     def __post_init__(self) -> None:
@@ -179,7 +182,7 @@ class _PageApp(QuartTrio):
 
 def _app(page: Page) -> QuartTrio:
     app = _PageApp("barnabas.page", static_folder=str(STATIC), static_url_path="/static")
-    app.config["MAX_CONTENT_LENGTH"] = MOST_BODY_BYTES
+    app.config["MAX_CONTENT_LENGTH"] = MOST_BYTES_OF_ANY_BODY if page.routes else MOST_BODY_BYTES
     app.config["BODY_TIMEOUT"] = BODY_SECONDS
 
     async def check_request() -> Response | None:
@@ -259,6 +262,8 @@ def _app(page: Page) -> QuartTrio:
     app.add_url_rule("/group", "group", group)
     app.add_url_rule("/control/<action>", "control", control, methods=["POST"])
     app.add_url_rule("/control/<action>/<about>", "control-about", control, methods=["POST"])
+    if page.routes is not None:
+        app.register_blueprint(page.routes)
     return app
 
 
@@ -317,6 +322,8 @@ async def _control(page: Page, action: str, about: str) -> Response:
 async def _body() -> Json:
     """The body as a JSON object; an empty body is an empty object. Raises `WrongArgument`."""
     data = cast(bytes, await request.get_data())
+    if len(data) > MOST_BODY_BYTES:
+        raise WrongArgument(f"the body may have at most {MOST_BODY_BYTES} bytes")
     if not data.strip():
         return {}
     try:
