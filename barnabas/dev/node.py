@@ -89,6 +89,8 @@ class DevNode:
         if not snapshot.is_dir():
             raise ClusterError(f"there is no snapshot {snapshot}")
         await self.runner.while_stopped(partial(replace_state, self.directory / DATA, snapshot), cleanly=False)
+        if self.registry is not None:
+            await self.registry.service.begin_again()
 
     def create_internal_topics(self) -> None:
         """Begin to create the topic of groups, as the first look for a coordinator does. Without it the first consumer

@@ -62,6 +62,14 @@ class RegistryService:
         except errors.RegistryError as error:
             raise ClusterError(f"the registry was not cleared: {error.message}") from None
 
+    async def begin_again(self) -> None:
+        """Take over the records of the topic, which is another one now. Raises `ClusterError`."""
+        try:
+            async with self._writing:
+                await self._store.begin_again()
+        except errors.RegistryError as error:
+            raise ClusterError(f"the registry did not read its topic again: {error.message}") from None
+
     def _removals(self) -> list[Change]:
         state = self._store.state
         subjects = state.subjects(deleted=True)

@@ -31,6 +31,17 @@ class RegistryState:
 
     # ---- changes
 
+    def clear(self) -> None:
+        """Forget everything: the topic is read again."""
+        self.max_id = 0
+        self._subjects.clear()
+        self._ids.clear()
+        self._contents.clear()
+        self._guids.clear()
+        self._referrers.clear()
+        self._configs.clear()
+        self._modes.clear()
+
     def apply(self, change: Change) -> str:
         """Take over a record. Returns the reason why it is ignored; empty if it is not."""
         key, value = change.key, change.value

@@ -34,7 +34,7 @@ TOPIC = "_schemas"
 REPLICAS = 3
 """Replicas of a new topic, if there are as many brokers."""
 WRITE_SECONDS = 10.0
-READ_MS = 1_000
+READ_MS = 500
 STRETCH_SECONDS = 0.002
 """Records are applied for so long before others have a turn."""
 
@@ -53,6 +53,8 @@ class TopicStore:
         self._read_up_to = 0
         """Offset of the next record to read."""
         self._advanced = trio.Event()
+        self._begun_again: trio.Event | None = None
+        """Set when the topic is read from its first record on again; None: nobody asked for it."""
 
     # ---- life
 
@@ -122,6 +124,8 @@ class TopicStore:
             if not is_ready and self._read_up_to >= end:
                 is_ready = True
                 task_status.started()
+            if self._begun_again is not None:
+                self._forget(self._begun_again)
             records = await self._consumer.poll(READ_MS)
             pause_at = trio.current_time() + STRETCH_SECONDS
             for record in records:
@@ -133,6 +137,18 @@ class TopicStore:
             self._read_up_to = await self._consumer.position(self._partition)
             self._advanced.set()
             self._advanced = trio.Event()
+
+    def _forget(self, begun_again: trio.Event) -> None:
+        self.state.clear()
+        self._consumer.seek(self._partition, 0)
+        self._read_up_to, self._begun_again = 0, None
+        begun_again.set()
+
+    async def begin_again(self) -> None:
+        """Read the topic from its first record on: its records were replaced. Raises `RegistryError`."""
+        self._begun_again = self._begun_again or trio.Event()
+        await self._begun_again.wait()
+        await self.catch_up()
 
     def _apply(self, record: ConsumerRecord) -> None:
         try:

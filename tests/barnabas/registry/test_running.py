@@ -227,6 +227,16 @@ def test_an_embedded_broker_has_a_registry() -> None:
         assert ask_now(servers.registry_url, "POST", schemas("s"), {"schema": AB})[1]["id"] == 2, "ids go on"
 
 
+def test_schemas_go_back_with_a_restored_state() -> None:
+    with embedded(registry=True) as servers:
+        ask_now(servers.registry_url, "POST", schemas("kept"), {"schema": A})
+        snapshot = servers.snapshot()
+        ask_now(servers.registry_url, "POST", schemas("later"), {"schema": AB})
+        servers.restore(snapshot)
+        assert ask_now(servers.registry_url, "GET", "/subjects") == (200, ["kept"])
+        assert ask_now(servers.registry_url, "POST", schemas("later"), {"schema": AB})[1]["id"] == 2
+
+
 def test_schemas_stay_with_the_directory(tmp_path: Path) -> None:
     with embedded(registry=True, directory=tmp_path) as servers:
         assert ask_now(servers.registry_url, "POST", schemas("s"), {"schema": A})[1]["id"] == 1
