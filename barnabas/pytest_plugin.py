@@ -1,5 +1,5 @@
 """The pytest plug-in of Barnabas: `barnabas_cluster`, a real cluster as a fixture, `barnabas_broker`, one broker in the
-test process (`barnabas.dev.fixtures`), and `barnabas_simulated_cluster`.
+test process, with `barnabas_proxy` before it (`barnabas.dev.fixtures`), and `barnabas_simulated_cluster`.
 
     def test_mine(barnabas_cluster):
         barnabas_cluster.create_topic("flights", partitions=3)

@@ -25,6 +25,7 @@ _COMMANDS = {
     "why": "why",
     "perf": "perf",
     "dev": "dev",
+    "proxy": "proxy",
     "demo": "demo",
     "page": "page",
     "registry": "registry",

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.proxied_node import save_ways
-from barnabas.cluster.proxy.driver import ProxyProcess
-from barnabas.cluster.proxy.rules import CLIENT
+from barnabas.fault_proxy.driver import ProxyProcess
+from barnabas.fault_proxy.rules import CLIENT
 from barnabas.runtime.real import real_world
 from barnabas.security.addresses import port_for_clients, port_for_nodes
 from worlds.breakable import BreakableCluster, Wiring, opened

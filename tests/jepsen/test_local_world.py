@@ -16,7 +16,7 @@ from barnabas import Admin, NewTopic, Producer
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.processes import ProcessId
-from barnabas.cluster.proxy.rules import MessageRule
+from barnabas.fault_proxy.rules import MessageRule
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.records.batch import BATCH_HEADER_BYTES
 from operations import Place

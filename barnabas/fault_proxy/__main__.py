@@ -1,4 +1,4 @@
-"""`python -P -m barnabas.cluster.proxy`: one proxy, controlled by lines of JSON.
+"""`python -P -m barnabas.fault_proxy`: one proxy, controlled by lines of JSON.
 
 The first line is `{"nodes": {NAME: PORT}, "for_clients": {NAME: PORT}, "seed": NUMBER}`; the answer has our ports,
 `{"value": {"SOURCE>TARGET": PORT}}`. Each later line is `{"call": NAME, "arguments": {...}}` and is answered by
@@ -16,8 +16,8 @@ from typing import Any
 
 import trio
 
-from barnabas.cluster.proxy.rules import Faults, LinkState, MessageRule
-from barnabas.cluster.proxy.server import Proxy
+from barnabas.fault_proxy.rules import Faults, LinkState, MessageRule
+from barnabas.fault_proxy.server import Proxy
 from barnabas.runtime.process import allow_many_files, name_process
 
 _MOST_LINE_BYTES = 1 << 20

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.cluster.proxy.frames import NO_API, Conversation, Frames, Message
-from barnabas.cluster.proxy.rules import CLIENT, Faults, LinkState, MessageRule, Way
-from barnabas.cluster.proxy.stream import RESEND_SECONDS, Ends, Stream
+from barnabas.fault_proxy.frames import NO_API, Conversation, Frames, Message
+from barnabas.fault_proxy.outlet import RESEND_SECONDS
+from barnabas.fault_proxy.rules import CLIENT, Faults, LinkState, MessageRule, Way
+from barnabas.fault_proxy.stream import Ends, Stream
 
 PRODUCE, FETCH, END_TXN = 0, 1, 26
 ENDS = Ends(CLIENT, "broker-1")

@@ -1,6 +1,6 @@
-"""Core: one direction of one connection: bytes come in as they arrive, and leave when links and rules let them.
+"""Core: one direction of one connection over a link that lets bytes leave late, slowly, in part, or not at all.
 
-Order stays, as in TCP: what waits keeps back what came after it. A core: the time is an argument, in seconds.
+Order stays, as in TCP: what waits keeps back what came after it. The time is an argument, in seconds.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Literal
 
-from barnabas.cluster.proxy.frames import Conversation, Frames, Piece
-from barnabas.cluster.proxy.rules import Faults, LinkState, MessageRule
+from barnabas.fault_proxy.rules import Faults, LinkState
 from barnabas.runtime.world import Chance
 
 RESEND_SECONDS = 0.2
@@ -18,6 +17,8 @@ RESEND_SECONDS = 0.2
 _MOST_RESENDS = 6
 _SLICE_SECONDS = 0.05
 """On a narrow link bytes leave in portions of what it carries in this time."""
+_MOST_PORTIONS = 2000
+"""Portions of one piece of bytes."""
 
 What = Literal["bytes", "end", "reset"]
 
@@ -33,30 +34,17 @@ class _Item:
     held_by: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """The two ends of a connection: who asks, who is asked."""
+class Outlet:
+    """The bytes that wait at the beginning of a link."""
 
-    asker: str
-    asked: str
-
-
-class Stream:
-    """The requests, or the responses, of one connection."""
-
-    def __init__(
-        self, ends: Ends, conversation: Conversation, faults: Faults, chance: Chance, *, is_request: bool
-    ) -> None:
-        self._ends = ends
-        self._way = (ends.asker, ends.asked) if is_request else (ends.asked, ends.asker)
-        self._frames = Frames(conversation, is_request=is_request)
+    def __init__(self, way: tuple[str, str], faults: Faults, chance: Chance) -> None:
+        """`way`: the names of the two ends, the sender first."""
+        self._way = way
         self._faults = faults
         self._chance = chance
         self._queue: deque[_Item] = deque()
         self._last_due = 0.0
         self._free_at = 0.0
-        self._verdict: tuple[int, MessageRule] | None = None
-        """The rule that struck the message that is coming in."""
         self._version = -1
         self._link = LinkState()
         self._budget = 0
@@ -74,25 +62,34 @@ class Stream:
         return bool(self._queue)
 
     @property
-    def kept_bytes(self) -> int:
-        """Bytes that arrived, were not dropped, and have not left."""
-        return self.buffered + self._frames.kept_bytes
+    def portions(self) -> int:
+        """Number of pieces that wait."""
+        return len(self._queue)
 
-    def feed(self, data: bytes, now: float) -> None:
-        """These bytes arrived."""
+    def arrival(self, now: float) -> float:
+        """Time of arrival of a burst that is sent now."""
         self._look(now)
-        due = self._arrival(now)
-        for piece in self._frames.feed(data):
-            self._take_in(piece, due)
+        link = self._link
+        due = now
+        if link.latency_ms or link.jitter_ms:
+            due += (link.latency_ms + link.jitter_ms * self._chance.random()) / 1000.0
+        if link.loss:
+            wait = RESEND_SECONDS
+            for _ in range(_MOST_RESENDS):
+                if self._chance.random() >= link.loss:
+                    break
+                due += wait
+                wait *= 2
+        return due
 
-    def end(self, now: float) -> None:
-        """The sender closed the connection, or lost it."""
-        self._look(now)
-        due = self._arrival(now)
-        rest = self._frames.rest()
-        if rest:
-            self._push("bytes", rest, due)
-        self._push("end", b"", due)
+    def push(self, what: What, data: bytes, due: float, *, delay: float = 0.0, held_by: int = 0) -> None:
+        """Add bytes, the end, or a reset, to leave at `due` plus `delay` seconds and not while `held_by` exists."""
+        rate = self._link.bytes_per_second
+        portion = max(1, int(rate * _SLICE_SECONDS), len(data) // _MOST_PORTIONS) if rate else len(data)
+        for start in range(0, len(data), portion) if data else (0,):
+            part = data[start : start + portion]
+            self._queue.append(_Item(what, part, self._paced(due + delay, len(part)), delay, held_by))
+            self.buffered += len(part)
 
     def take(self, now: float) -> list[bytes]:
         """The bytes that may leave now; look at `is_reset` and `is_over` afterwards."""
@@ -135,21 +132,6 @@ class Stream:
         for item in self._queue:
             item.due = self._paced(now + item.delay, len(item.data))
 
-    def _arrival(self, now: float) -> float:
-        """Time of arrival of a burst that is sent now."""
-        link = self._link
-        due = now
-        if link.latency_ms or link.jitter_ms:
-            due += (link.latency_ms + link.jitter_ms * self._chance.random()) / 1000.0
-        if link.loss:
-            wait = RESEND_SECONDS
-            for _ in range(_MOST_RESENDS):
-                if self._chance.random() >= link.loss:
-                    break
-                due += wait
-                wait *= 2
-        return due
-
     def _paced(self, due: float, size: int) -> float:
         due = max(due, self._last_due)
         rate = self._link.bytes_per_second
@@ -158,33 +140,6 @@ class Stream:
             self._free_at = due + size / rate
         self._last_due = due
         return due
-
-    def _take_in(self, piece: Piece, due: float) -> None:
-        if piece.begins:
-            self._verdict = self._faults.rule_for(piece.message, self._ends.asker, self._ends.asked, self._chance)
-        if self._verdict is None:
-            self._push("bytes", piece.data, due)
-            return
-        number, rule = self._verdict
-        if rule.action == "hold":
-            self._push("bytes", piece.data, due, held_by=number)
-        elif rule.action == "delay":
-            self._push("bytes", piece.data, due, delay=rule.delay_ms / 1000.0 if piece.begins else 0.0)
-        elif rule.action == "reset" and not piece.message.is_request:
-            if piece.begins:
-                self._push("reset", b"", due)
-        elif rule.action == "reset":
-            self._push("bytes", piece.data, due)
-            if piece.ends:
-                self._push("reset", b"", due)
-
-    def _push(self, what: What, data: bytes, due: float, *, delay: float = 0.0, held_by: int = 0) -> None:
-        rate = self._link.bytes_per_second
-        portion = max(1, int(rate * _SLICE_SECONDS)) if rate else len(data)
-        for start in range(0, len(data), portion) if data else (0,):
-            part = data[start : start + portion]
-            self._queue.append(_Item(what, part, self._paced(due + delay, len(part)), delay, held_by))
-            self.buffered += len(part)
 
     def _is_held(self, item: _Item) -> bool:
         return item.held_by != 0 and self._faults.holds(item.held_by)

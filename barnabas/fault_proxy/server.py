@@ -18,9 +18,10 @@ from collections.abc import Mapping
 
 import trio
 
-from barnabas.cluster.proxy.frames import Conversation
-from barnabas.cluster.proxy.rules import CLIENT, Faults, LinkState
-from barnabas.cluster.proxy.stream import Ends, Stream
+from barnabas.fault_proxy.frames import Conversation
+from barnabas.fault_proxy.pump import Proxied
+from barnabas.fault_proxy.rules import CLIENT, Faults, LinkState
+from barnabas.fault_proxy.stream import Ends, Stream
 from barnabas.runtime.network import RealNetwork, SocketConnection
 from barnabas.runtime.world import Connection, ConnectionLost, DialFailed, DialRefused
 
@@ -28,9 +29,6 @@ CONNECTED, REFUSED = b"+", b"-"
 LOOPBACK = "127.0.0.1"
 PROBE_SECONDS = 0.02
 """Pause before a target that refuses is dialled again."""
-MOST_BUFFERED_BYTES = 4 << 20
-"""Buffer of one direction of one connection; a sender of more waits."""
-_RECEIVE_BYTES = 128 << 10
 _BACKLOG = 512
 _PORTS = (10_000, 20_000)
 """Below the range from which Linux draws ports for outgoing connections, and beside that of nodes."""
@@ -218,7 +216,10 @@ class Proxy:
 
     async def _exchange(self, gate: Gate, near: Connection, far: Connection) -> bool:
         """True if a fault broke it."""
-        proxied = Proxied(Ends(gate.source, gate.target.name), self, near, far)
+        ends, conversation = Ends(gate.source, gate.target.name), Conversation()
+        requests = Stream(ends, conversation, self.faults, self.chance, is_request=True)
+        answers = Stream(ends, conversation, self.faults, self.chance, is_request=False)
+        proxied = Proxied(requests, answers, near, far)
         self._connections[proxied] = None
         try:
             await proxied.run()
@@ -233,100 +234,6 @@ class Proxy:
         changed.set()
         for proxied in self._connections:
             proxied.wake()
-
-
-class Proxied:
-    """One connection through the proxy."""
-
-    def __init__(self, ends: Ends, proxy: Proxy, near: Connection, far: Connection) -> None:
-        conversation = Conversation()
-        requests = Stream(ends, conversation, proxy.faults, proxy.chance, is_request=True)
-        answers = Stream(ends, conversation, proxy.faults, proxy.chance, is_request=False)
-        self.there = _Way(requests, near, far)
-        self.back = _Way(answers, far, near)
-
-    @property
-    def lost_target(self) -> bool:
-        """The target has ended it."""
-        return self.back.sender_gone
-
-    @property
-    def was_reset(self) -> bool:
-        return self.there.stream.is_reset or self.back.stream.is_reset
-
-    async def run(self) -> None:
-        """Until one direction is over or broken; then the other one has nobody to speak to."""
-        async with trio.open_nursery() as nursery:
-            for way in (self.there, self.back):
-                nursery.start_soon(way.read)
-                nursery.start_soon(way.write, nursery.cancel_scope)
-
-    def wake(self) -> None:
-        self.there.wake()
-        self.back.wake()
-
-
-class _Way:
-    """One direction, with its two sockets."""
-
-    def __init__(self, stream: Stream, source: Connection, target: Connection) -> None:
-        self.stream = stream
-        self._source = source
-        self._target = target
-        self._unsent: list[memoryview] = []
-        self._news = trio.Event()
-        self._room = trio.Event()
-        self.sender_gone = False
-
-    def wake(self) -> None:
-        self._news.set()
-
-    async def read(self) -> None:
-        buffer = memoryview(bytearray(_RECEIVE_BYTES))
-        try:
-            while True:
-                count = await self._source.receive_into(buffer)
-                self.stream.feed(bytes(buffer[:count]), trio.current_time())
-                self.wake()
-                while self.stream.buffered > MOST_BUFFERED_BYTES:
-                    self._room = trio.Event()
-                    await self._room.wait()
-        except ConnectionLost:
-            self.sender_gone = True
-            self.stream.end(trio.current_time())
-            self.wake()
-
-    async def write(self, both: trio.CancelScope) -> None:
-        stream = self.stream
-        try:
-            while True:
-                self._news = trio.Event()
-                self._unsent += map(memoryview, stream.take(trio.current_time()))
-                self._room.set()
-                while self._unsent:
-                    sent = self._target.send_now(self._unsent)
-                    self._forget(sent)
-                    if self._unsent and not sent:
-                        await self._target.wait_writable()
-                if stream.is_reset or stream.is_over:
-                    break
-                due = stream.next_due(trio.current_time())
-                with trio.move_on_at(float("inf") if due is None else due):
-                    await self._news.wait()
-        except ConnectionLost:
-            # Its reader finds out as well, and the news goes back the other way, as far as that carries.
-            return
-        both.cancel()
-
-    def _forget(self, sent: int) -> None:
-        """Forgets bytes that were sent."""
-        while sent:
-            first = self._unsent[0]
-            if sent < len(first):
-                self._unsent[0] = first[sent:]
-                return
-            sent -= len(first)
-            del self._unsent[0]
 
 
 async def _send(connection: Connection, data: bytes) -> None:

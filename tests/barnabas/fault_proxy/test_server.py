@@ -12,9 +12,9 @@ import trio
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.ports import is_free
 from barnabas.cluster.proxied_network import ProxiedNetwork
-from barnabas.cluster.proxy.driver import ProxyProcess
-from barnabas.cluster.proxy.rules import CLIENT, LinkState, MessageRule
-from barnabas.cluster.proxy.server import Proxy
+from barnabas.fault_proxy.driver import ProxyProcess
+from barnabas.fault_proxy.rules import CLIENT, LinkState, MessageRule
+from barnabas.fault_proxy.server import Proxy
 from barnabas.runtime.network import RealNetwork
 from barnabas.runtime.world import Connection, ConnectionLost, DialRefused, Listener
 

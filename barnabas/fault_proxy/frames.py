@@ -131,3 +131,41 @@ class Frames:
         else:
             self._message = self._conversation.answered(correlation_id)
         return Piece(self._message, head, True, self._left == 0)
+
+
+class TooLong(Exception):
+    """A frame is longer than the proxy keeps, or the bytes are no frame."""
+
+
+class WholeFrames:
+    """Cuts one direction into whole frames, without their sizes."""
+
+    __slots__ = ("_buffer", "_most_bytes")
+
+    def __init__(self, most_bytes: int) -> None:
+        self._buffer = bytearray()
+        self._most_bytes = most_bytes
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of a frame that is not complete."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The frames that these bytes complete. Raises `TooLong`."""
+        buffer = self._buffer
+        buffer += data
+        found: list[bytes] = []
+        position = 0
+        while len(buffer) - position >= _SIZE_BYTES:
+            size = int.from_bytes(buffer[position : position + _SIZE_BYTES], "big", signed=True)
+            if not 0 <= size <= self._most_bytes:
+                raise TooLong(f"a frame of {size} bytes; at most {self._most_bytes} are allowed")
+            end = position + _SIZE_BYTES + size
+            if end > len(buffer):
+                break
+            found.append(bytes(memoryview(buffer)[position + _SIZE_BYTES : end]))
+            position = end
+        if position:
+            del buffer[:position]
+        return found

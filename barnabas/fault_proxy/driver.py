@@ -13,7 +13,7 @@ from typing import Any
 
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.local import code_environment
-from barnabas.cluster.proxy.rules import LinkState, MessageRule, Way
+from barnabas.fault_proxy.rules import LinkState, MessageRule, Way
 
 Pair = tuple[str, str]
 
@@ -26,7 +26,7 @@ class ProxyProcess:
     def __init__(self, nodes: Mapping[str, int], for_clients: Mapping[str, int], seed: int | None = None) -> None:
         """Ports by name: `nodes` where nodes reach each other, `for_clients` where clients reach some of them."""
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "barnabas.cluster.proxy"],
+            [sys.executable, "-P", "-m", "barnabas.fault_proxy"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=code_environment(),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from barnabas.cluster.proxy.frames import Message
+from barnabas.fault_proxy.frames import Message
 from barnabas.runtime.world import Chance
 
 CLIENT = "client"
