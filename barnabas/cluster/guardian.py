@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from barnabas.cluster.local import code_environment
+from barnabas.cluster.processes import ProcessId
 
 END_SECONDS = 120.0
 _STEP_SECONDS = 60.0
@@ -24,8 +28,9 @@ class Guardian:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(Path(__file__).resolve())],
+            [sys.executable, "-P", "-m", "barnabas.cluster.guardian"],
             stdin=subprocess.PIPE,
+            env=code_environment(),
             start_new_session=True,
             text=True,
         )
@@ -37,6 +42,10 @@ class Guardian:
     def end_nodes_of(self, run_directory: Path) -> None:
         """Registers a directory with pid files, whose processes are killed at the end."""
         self._register({"kill": str(run_directory)})
+
+    def end_groups_of(self, run_directory: Path) -> None:
+        """Registers a directory with pid files of leaders of process groups, which are killed as a whole at the end."""
+        self._register({"kill": str(run_directory), "groups": True})
 
     def close(self) -> None:
         """The end is now; returns when all is undone."""
@@ -55,18 +64,18 @@ def undo(steps: Sequence[dict[str, Any]]) -> None:
     """The last step first; one that fails does not keep the others."""
     for step in reversed(steps):
         if "kill" in step:
-            _kill(Path(step["kill"]))
+            _kill(Path(step["kill"]), groups=step.get("groups", False))
         else:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                 subprocess.run(step["run"], capture_output=True, timeout=_STEP_SECONDS, check=False)
 
 
-def _kill(run_directory: Path) -> None:
-    from barnabas.cluster.processes import ProcessId
-
+def _kill(run_directory: Path, *, groups: bool) -> None:
     for path in sorted(run_directory.glob("*.pid")):
         process = ProcessId.read(path)
         if process is not None and process.alive:
+            if groups and os.getpgid(process.pid) == process.pid:
+                os.killpg(process.pid, signal.SIGKILL)
             process.send(signal.SIGKILL)
             process.wait_gone(_STEP_SECONDS)
 
@@ -78,5 +87,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     main()
