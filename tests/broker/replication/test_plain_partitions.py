@@ -28,6 +28,7 @@ from barnabas.kraft.metadata.image import (
     TopicsImage,
 )
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.at_once import at_once
 from barnabas.runtime.decisions import Notes
 from barnabas.runtime.meter import STEP_ITEMS
 from barnabas.settings.topic import TopicConfig
@@ -200,7 +201,7 @@ class Broker:
             for index, image in topic.changed_partitions.items()
             if SELF in image.replicas and (topic_id, index) not in self.expected.held
         ]
-        found = self.real.prepare(delta)
+        found = at_once(self.real.prepare(delta))
         assert [(new.topic, new.partition, new.topic_id, new.directory_id) for new in found] == wanted
         assert all(new.config == self.config(self.image, new.topic) for new in found)
         for topic_id, gone in delta.deleted_topics.items():

@@ -279,7 +279,7 @@ def test_a_standby_controller_notes_who_is_back(cluster: Any) -> None:
     cluster.heartbeat(2)
     cluster.hold = False
     start, records = cluster.committed, cluster.log[cluster.committed :]
-    for delta in cluster.controller.handle_commit(start, 1, cluster.now_ms, records):
+    for delta in finish(cluster.controller.handle_commit(start, 1, cluster.now_ms, records)):
         finish(note_replayed(standby, 102, delta))
     (unfenced,) = standby.since(0)
     assert unfenced.sentence == "broker 2 is unfenced: controller 102 read it in the metadata log"
