@@ -25,6 +25,7 @@ IN_A_TOPIC = 100
 IN_A_REQUEST = 20
 IDLE_SECONDS = 20.0
 LIMIT_SECONDS = 600.0
+POLL_SECONDS = 0.5
 QUIET_CORES = 0.2
 KILLED = "broker-3"
 BUSY = "busy for"
@@ -92,6 +93,8 @@ class Scale:
                 parts = [part for topic in topics.values() for part in topic.partitions]
                 if len(parts) == self._partitions and is_done([(part.leader, list(part.isr)) for part in parts]):
                     return
+                # To describe them all costs a broker time that it needs for the work that is measured.
+                time.sleep(POLL_SECONDS)
         raise TimeoutError(f"not done after {LIMIT_SECONDS} s")
 
     def _settle(self) -> None:

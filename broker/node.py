@@ -632,6 +632,7 @@ class BrokerNode:
         # Stop all writers first: the clean-shutdown marker makes recovery skip anything written after this.
         self.fetchers.stop()
         self.coordination.stop()
+        await self.metadata_log.snapshot_before_stop()
         await self.store.close(self.lifecycle.broker_epoch)
         if self.controller is not None:
             await self.controller.stop()
