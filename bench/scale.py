@@ -46,7 +46,7 @@ class Scale:
         try:
             self._measure()
         finally:
-            self._timed("stop", cluster.down)
+            self._timed("stop", self._stop)
 
     def _measure(self) -> None:
         cluster = self._cluster
@@ -63,7 +63,7 @@ class Scale:
         cluster.start(KILLED)
         self._timed("rejoin", lambda: self._wait(lambda parts: all(len(isr) == 3 for _, isr in parts)))
         self._steps()
-        self._timed("stop", cluster.down, all_nodes=1)
+        self._timed("stop", self._stop, all_nodes=1)
         self._timed("start", self._start)
         self._memory("memory.after-start")
 
@@ -73,9 +73,14 @@ class Scale:
                 names = self._topics[first : first + IN_A_REQUEST]
                 admin.create_topics([NewTopic(name, IN_A_TOPIC, 3) for name in names])
 
+    def _stop(self) -> None:
+        killed = self._cluster.down(LIMIT_SECONDS)
+        if killed:
+            raise TimeoutError(f"killed, because they did not stop: {', '.join(killed)}")
+
     def _start(self) -> None:
         self._cluster.up()
-        self._cluster.wait_ready()
+        self._cluster.wait_ready(LIMIT_SECONDS)
         self._wait(lambda parts: all(len(isr) == 3 for _, isr in parts))
 
     def _describe(self) -> None:
