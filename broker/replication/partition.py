@@ -449,18 +449,18 @@ class Partition:
         self._moved_on(before, self.replica.partition_changed(image, self.log.log_end_offset, now_ms))
 
     @property
-    def _state(self) -> tuple[int, int]:
-        """(partition epoch, number of in-sync replicas; 0 if this broker does not lead)."""
-        return self.replica.partition_epoch, len(self.replica.isr) if self.replica.is_leader else 0
+    def _state(self) -> tuple[int, int, int]:
+        """(partition epoch, numbers of replicas in the ISR and in the maximal ISR; 0 if this broker does not lead)."""
+        return self.replica.partition_epoch, len(self.replica.isr), len(self.replica.maximal_isr)
 
-    def _moved_on(self, before: tuple[int, int], effects: Effects) -> None:
-        """Carry out effects, and check all waiting fetches if the ISR changed. A follower that left the ISR although it
-        has all records would otherwise wait for ever and not be proposed again."""
+    def _moved_on(self, before: tuple[int, int, int], effects: Effects) -> None:
+        """Carry out effects, and check all waiting fetches if the ISR changed or a proposal was refused. A follower
+        that has all records would otherwise wait for ever and not be proposed again."""
         self._carry_out(effects)
         now = self._state
         if before[1] and now[1]:
             self.traffic.isr_changed(before[1], now[1])
-        if now[0] != before[0]:
+        if now[0] != before[0] or now[2] < before[2]:
             self._host.changed(self)
 
     def settings_changed(self, settings: ReplicaSettings) -> None:

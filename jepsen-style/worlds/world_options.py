@@ -22,10 +22,10 @@ NO_MESSAGES = "packets are not messages: --cluster local has a proxy that knows 
 NO_CERTIFICATES = "nodes have certificates only with --secure"
 ENCRYPTED = "nobody on the way can read messages with --secure"
 NO_INSIDE = "the inside of a container is nobody's but the image's: --cluster local can do it"
-FIXED_VOTERS = "the voters of the nodes are fixed: --cluster sim --condition voters=3 has others"
+FIXED_VOTERS = "the voters of the nodes are fixed: --cluster local, and sim with --condition voters=3, have others"
 SIMULATED_ONLY = "only a simulation can do it: --cluster sim"
 _LACKS: Mapping[str, Mapping[Capability, str]] = {
-    "local": {"simulation": SIMULATED_ONLY, "voters": FIXED_VOTERS},
+    "local": {"simulation": SIMULATED_ONLY},
     "netns": {"simulation": SIMULATED_ONLY, "voters": FIXED_VOTERS, "delays": NO_DELAY, "messages": NO_MESSAGES},
     "compose": {
         "simulation": SIMULATED_ONLY,
