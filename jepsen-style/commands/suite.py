@@ -55,8 +55,8 @@ def command(
     store: Annotated[Path, typer.Option(help="where the runs are kept")] = STORE,
 ) -> None:
     """quick: every workload in the simulation, and one run of real processes; at most three minutes on two processors.
-    regression: a secure run of real processes, one whose voters change, all scenarios, and every run and seed that failed once. nightly: fresh
-    runs for hours.
+    regression: a secure run of real processes, one whose voters change, all scenarios, and every run and seed that
+    failed once. nightly: fresh runs for hours.
 
     Jobs that need root or docker are left out where there is none, and the last lines name them.
 
