@@ -20,6 +20,11 @@ from barnabas.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from barnabas.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from barnabas.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     ReplicaState,
@@ -248,6 +253,27 @@ def _reassignment(place: Place, brokers: Iterable[str] | None) -> AlterPartition
     )
 
 
+async def move_log(fault: Fault) -> None:
+    """A replica moves to a log directory of its broker, perhaps to the one in which it is: that cancels a move."""
+    chance, cluster = fault.chance, fault.cluster
+    memberships = [each for each in await cluster.memberships() if each.node in each.replicas]
+    if not memberships:
+        fault.give_up()
+    replica = one_of(chance, sorted(memberships, key=lambda each: (each.place, each.node)))
+    path = one_of(chance, list(fault.simulated.log_dirs(replica.node)))
+    topic = AlterReplicaLogDirTopic(name=replica.place.topic, partitions=[replica.place.partition])
+    request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[topic])])
+    name = f"{replica.place.topic}-{replica.place.partition}"
+    async with fault.acting("move-log", partition=name, path=path, targets=[replica.node]):
+        try:
+            answer = await cluster.ask(replica.node, request)
+            codes = [each.error_code for result in answer.results for each in result.partitions]
+            outcome = ", ".join(ErrorCode(code).name for code in codes)
+        except ClusterError as error:
+            outcome = str(error)
+        fault.value["outcomes"] = [outcome]
+
+
 async def feature(fault: Fault) -> None:
     """A feature goes to another level, and back when the fault is over."""
     chance = fault.chance
@@ -266,4 +292,4 @@ def _level(name: str, level: int, upgrade_type: int = UNSAFE_DOWNGRADE) -> Updat
     return UpdateFeaturesRequest(timeout_ms=REQUEST_MS, feature_updates=[update])
 
 
-CHANGES: dict[str, Story] = {"voters": voters, "reassign": reassign, "feature": feature}
+CHANGES: dict[str, Story] = {"voters": voters, "reassign": reassign, "move-log": move_log, "feature": feature}

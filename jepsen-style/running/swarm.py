@@ -86,6 +86,9 @@ LIVING_SHARE = 0.2
 """Share of seeds whose voters can change. The core is not tried there: it would have to be a majority of them."""
 CHANGES_SHARE = 0.3
 """Share of seeds in which replicas move and feature levels change."""
+MOVED_LOGS_SHARE = 0.15
+"""Share of seeds whose brokers have two log directories, between which replicas move. The core is not tried there: what
+one disk has is then in two places."""
 LIVING_SIZES = ((4, 3), (4, 2), (4, 1), (5, 3))
 """(controllers, first voters)."""
 
@@ -105,12 +108,13 @@ def draw_plan(seed: int, workload: str = "") -> Plan:
     if Random(f"{seed}/secure").random() < SECURE_SHARE:
         conditions = replace(conditions, secure=True)
     conditions, changes = _draw_changes(Random(f"{seed}/changes"), conditions)
+    conditions, moves = _draw_moves(Random(f"{seed}/log-dirs"), conditions)
     has_producers_without_transactions = workload in ("queue", "set", "group")
     plan = Plan(
         workload,
         seed=seed,
         cluster="sim",
-        nemesis=_draw_faults(chance) + (ROTATE if conditions.secure else ()) + changes,
+        nemesis=_draw_faults(chance) + (ROTATE if conditions.secure else ()) + changes + moves,
         time=PHASE_SECONDS,
         rate=chance.choice((6.0, 10.0, 16.0)),
         concurrency=4 if workload == "fences" else chance.choice((3, 3, 4)),
@@ -174,6 +178,13 @@ def _draw_changes(chance: Random, conditions: Conditions) -> tuple[Conditions, t
     if chance.random() < CHANGES_SHARE:
         changes += ("reassign",) * chance.choice((1, 4)) + ("feature",)
     return conditions, changes
+
+
+def _draw_moves(chance: Random, conditions: Conditions) -> tuple[Conditions, tuple[str, ...]]:
+    """Conditions and faults of a cluster whose replicas move between log directories."""
+    if chance.random() >= MOVED_LOGS_SHARE:
+        return conditions, ()
+    return replace(conditions, log_dirs=2, core=False), ("move-log",) * chance.choice((2, 5))
 
 
 def _draw_conditions(chance: Random, workload: str) -> Conditions:

@@ -204,6 +204,9 @@ class SimulatedWorld(LivingQuorum, Protocol):
     def nodes_in_rare_states(self) -> Sequence[str]:
         """Nodes in states that are soon over, so that faults hardly ever meet them by chance."""
 
+    def log_dirs(self, name: str) -> Sequence[str]:
+        """Paths of the log directories of a node."""
+
     async def torn_power_cut(self, name: str) -> None:
         """A power cut that also damages some of what was being written."""
 
