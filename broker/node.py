@@ -285,6 +285,7 @@ class BrokerNode:
             note_epoch=store.note_epoch,
             full_directories=lambda: self._disk_space.full_ids,
             cordoned_directories=self._reported_cordons,
+            obstacle=lambda: replica.calls.obstacle,
         )
         self.metadata = MetadataCache(EMPTY_IMAGE, cluster_id)
         self._channels = BrokerChannels(world, self.metadata, self.current_settings, self._security.between_brokers)
