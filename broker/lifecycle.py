@@ -162,10 +162,10 @@ class BrokerLifecycle:
         while True:
             left_ms = deadline_ms - self.world.monotonic.now_ms()
             if left_ms <= 0:
-                obstacle = self.obstacle()
+                refused = self.obstacle()
                 raise RegistrationRefused(
                     f"no controller registered this broker within {self.times.registration_timeout_ms} ms"
-                    f" (initial.broker.registration.timeout.ms){obstacle and f': {obstacle}'}"
+                    f" (initial.broker.registration.timeout.ms){refused and f': {refused}'}"
                 )
             try:
                 response: BrokerRegistrationResponse = await self.controller.call(
