@@ -59,7 +59,7 @@ def client_jar(release: str) -> Path:
 def test_a_client_of_an_earlier_release_writes_and_reads(
     release: str, mixed: MixedCluster, classes: Path, libs: Path
 ) -> None:
-    """Each record that it was told of is read once by its group; the aborted ones are not."""
+    """Its group reads each acknowledged record once, and no aborted one."""
     paths = (classes, client_jar(release), *libs.glob("slf4j-api-*.jar"))
     words = ("OldClient", mixed.bootstrap_servers, f"from-{release}", "2")
     command = ["java", *FLAGS, "-cp", os.pathsep.join(map(str, paths)), *words]
