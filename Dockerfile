@@ -1,4 +1,4 @@
-# One image for brokers, controllers and the page; the command of a container chooses.
+# One image for brokers, controllers, the page and the schema registry; the command of a container chooses.
 
 # Pinned by digest, for all platforms; docker-compose.yml has the same.
 ARG BARNABAS_BASE_IMAGE=python:3.11.15-slim-bookworm@sha256:b18992999dbe963a45a8a4da40ac2b1975be1a776d939d098c647482bcad5cba
@@ -30,8 +30,8 @@ USER barnabas
 WORKDIR /var/lib/barnabas
 VOLUME /var/lib/barnabas
 # Kafka inside and outside of the compose network, that for clients and nodes with certificates, controllers, the HTTP
-# pages of nodes, the page.
-EXPOSE 9092 19092 19192 9094 9093 9292 9644
+# pages of nodes, the page, the schema registry.
+EXPOSE 9092 19092 19192 9094 9093 9292 9644 8081
 # For brokers and controllers. Of other commands it means nothing; docker-compose.yml switches it off for the page.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s CMD ["healthcheck", "9292"]
 ENTRYPOINT ["entrypoint"]

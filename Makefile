@@ -149,7 +149,7 @@ page-test: .venv/installed-page-test
 lock:
 	@$(PYTHON) -m venv .venv/lock && .venv/lock/bin/pip install --quiet pip-tools
 	@.venv/lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-annotate --no-header \
-	    --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --upgrade --extra page \
+	    --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --upgrade --extra page --extra registry \
 	    --output-file .venv/lock/requirements.lock pyproject.toml docker/build.in
 	@{ grep '^#' docker/requirements.lock | head -2; grep -v -e '^#' -e '^$$' .venv/lock/requirements.lock; } > .venv/lock/whole
 	@mv .venv/lock/whole docker/requirements.lock

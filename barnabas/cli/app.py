@@ -29,6 +29,7 @@ _COMMANDS = {
     "proxy": "proxy",
     "demo": "demo",
     "page": "page",
+    "registry": "registry",
     "pipeline": "pipeline",
     "storage": "storage",
     "log": "log",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -143,6 +144,10 @@ def check(
         result = run_check(options, complain)
     except (CannotRun, UnknownPromise, WrongArgument) as error:
         complain(f"cannot run: {error}")
+        raise typer.Exit(CANNOT_RUN) from None
+    except Exception:
+        # A mistake of the checker is no verdict on the application.
+        traceback.print_exc()
         raise typer.Exit(CANNOT_RUN) from None
     for line in result.lines:
         show_text(line)

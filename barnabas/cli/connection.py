@@ -31,6 +31,16 @@ Properties = Annotated[
     list[str] | None,
     typer.Option("-X", "--property", metavar="NAME=VALUE", help="Client setting, e.g. linger.ms=50; repeatable."),
 ]
+SchemaRegistry = Annotated[
+    str | None,
+    typer.Option(
+        "--schema-registry",
+        metavar="URL",
+        envvar="BARNABAS_SCHEMA_REGISTRY",
+        show_envvar=False,
+        help="Address of the schema registry, for avro, json-schema and protobuf.",
+    ),
+]
 Timeout = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="Time limit for the cluster to answer.")
 ]

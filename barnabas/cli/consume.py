@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from barnabas.cli import completion
-from barnabas.cli.connection import Connection
+from barnabas.cli.connection import Connection, SchemaRegistry
 from barnabas.cli.line_format import LineFormat, Show, raw, unescape
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import complain
 from barnabas.cli.reading import Reader, Shown
-from barnabas.cli.record_text import KINDS, json_of, text_of
+from barnabas.cli.record_text import KINDS, SCHEMA_KINDS, json_of, plain, text_of
 from barnabas.cli.session import run_connected
 from barnabas.cli.start_offsets import Place, Span, parse_span
 from barnabas.cluster.errors import WrongArgument
@@ -92,19 +92,21 @@ class Look:
     ] = None
     delimiter: Annotated[str, typer.Option("--delimiter", "-D", help="Text after each record.")] = "\\n"
     null: Annotated[str, typer.Option("--null", "-Z", metavar="TEXT", help="Text for a null key or value.")] = "null"
-    key_deserializer: Annotated[str, typer.Option("--key-deserializer", metavar="KIND", help=", ".join(KINDS))] = (
-        "bytes"
-    )
-    value_deserializer: Annotated[
-        str, typer.Option("--value-deserializer", metavar="KIND", help="Same kinds as for keys.")
+    key_deserializer: Annotated[
+        str, typer.Option("--key-deserializer", metavar="KIND", help=", ".join((*KINDS, *SCHEMA_KINDS)))
     ] = "bytes"
+    value_deserializer: Annotated[
+        str, typer.Option("--value-deserializer", "--value", metavar="KIND", help="Same kinds as for keys.")
+    ] = "bytes"
+    registry: SchemaRegistry = None
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress bar and no count.")] = False
 
     def shown(self) -> Shown:
         """Function from a record to the bytes to print. Raises `WrongArgument`."""
         for option, kind in (("key", self.key_deserializer), ("value", self.value_deserializer)):
-            if kind not in KINDS:
-                raise WrongArgument(f"--{option}-deserializer must be one of {', '.join(KINDS)}; got {kind!r}")
+            if kind not in (*KINDS, *SCHEMA_KINDS):
+                known = ", ".join((*KINDS, *SCHEMA_KINDS))
+                raise WrongArgument(f"--{option}-deserializer must be one of {known}; got {kind!r}")
         if sum((self.format is not None, self.as_json, self.key_separator is not None)) > 1:
             raise WrongArgument("--format, --json and --key-separator exclude each other")
         null = raw(self.null)
@@ -152,6 +154,7 @@ def consume(
             isolation_level="read_committed" if extent.committed else None,
             key_deserializer=look.key_deserializer,
             value_deserializer=look.value_deserializer,
+            schema_registry_url=look.registry,
             default_api_timeout_ms=connection.timeout_ms,
             allow_auto_create_topics=False,
         )
@@ -181,7 +184,7 @@ def _reset(span: Span) -> str:
 
 
 def _as_json(record: Any) -> bytes:
-    return json.dumps(json_of(record), ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
+    return json.dumps(json_of(record), ensure_ascii=False, default=plain).encode(errors="backslashreplace") + b"\n"
 
 
 def _or(null: bytes, data: bytes | None, show: Show) -> bytes:

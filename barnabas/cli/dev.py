@@ -46,18 +46,27 @@ def dev(
         typer.Option("--topic", metavar="NAME[:PARTITIONS]", help="Create a topic if it does not exist; repeatable."),
     ] = None,
     settings: Settings = None,
+    registry: Annotated[
+        int | None,
+        typer.Option("--registry", metavar="PORT", help="Serve a schema registry on this port; 0: any free one."),
+    ] = None,
     *,
     listening: Listening,
 ) -> None:
     """Run a cluster of one node in the foreground until Ctrl-C. Data is kept only with --dir."""
     from barnabas.dev.options import DevOptions, NewDevTopic
 
+    if registry is not None:
+        from barnabas.cli.registry import require_packages
+
+        require_packages()
     options = DevOptions(
         port=listening.port,
         host=listening.host,
         directory=directory,
         is_secure=listening.secure,
         http_port=listening.http_port,
+        registry_port=registry,
         topics=[NewDevTopic.parse(each) for each in topics or ()],
         settings=overrides_from(settings),
     )
@@ -94,4 +103,6 @@ def _welcome(node: DevNode, seconds: float) -> str:
     lines = [f"{node.bootstrap_servers} is ready after {seconds:.2f} s; Ctrl-C ends it"]
     if node.client_file is not None:
         lines.append(f"SASL_SSL; {program()} --client-config {node.client_file} is the administrator")
+    if node.registry is not None:
+        lines.append(f"{node.registry.url} is its schema registry")
     return "\n".join(lines)

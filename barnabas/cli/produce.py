@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from barnabas.cli import completion
-from barnabas.cli.connection import Connection
+from barnabas.cli.connection import Connection, SchemaRegistry
 from barnabas.cli.line_format import raw, unescape
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import complain, show_text
@@ -26,6 +26,8 @@ from barnabas.cluster.errors import ClusterError, WrongArgument
 if TYPE_CHECKING:
     from barnabas.client.producer import FutureRecordMetadata, Producer, RecordMetadata
 
+SCHEMA_INPUTS = ("avro", "json-schema")
+"""Kinds with a schema that lines of JSON can be written in."""
 AWAITED = 10_000
 """Limit of records in flight."""
 
@@ -54,16 +56,26 @@ class Input:
         str | None, typer.Option("--deliver-after", metavar="DURATION", help="Deliver them later, e.g. 5s or 2h.")
     ] = None
     empty_is_null: Annotated[bool, typer.Option("--null", "-Z", help="Send empty keys and values as null.")] = False
-    key_serializer: Annotated[str, typer.Option("--key-serializer", metavar="KIND", help=", ".join(KINDS))] = "bytes"
+    key_serializer: Annotated[
+        str, typer.Option("--key-serializer", metavar="KIND", help=", ".join((*KINDS, *SCHEMA_INPUTS)))
+    ] = "bytes"
     value_serializer: Annotated[
         str, typer.Option("--value-serializer", metavar="KIND", help="Same kinds as for keys.")
     ] = "bytes"
+    key_schema: Annotated[
+        Path | None, typer.Option("--key-schema", metavar="FILE", help="Schema of keys, for avro and json-schema.")
+    ] = None
+    value_schema: Annotated[
+        Path | None, typer.Option("--value-schema", metavar="FILE", help="Schema of values, for avro and json-schema.")
+    ] = None
+    registry: SchemaRegistry = None
 
     def parser(self) -> Callable[[bytes], Outgoing]:
         """Function that parses the bytes of a record and raises `WrongText`. Raises `WrongArgument`."""
         for option, kind in (("key", self.key_serializer), ("value", self.value_serializer)):
-            if kind not in KINDS:
-                raise WrongArgument(f"--{option}-serializer must be one of {', '.join(KINDS)}; got {kind!r}")
+            if kind not in (*KINDS, *SCHEMA_INPUTS):
+                known = ", ".join((*KINDS, *SCHEMA_INPUTS))
+                raise WrongArgument(f"--{option}-serializer must be one of {known}; got {kind!r}")
         headers = self._headers()
         if self.as_json:
             if self.key_separator is not None or self.key is not None:
@@ -162,6 +174,9 @@ def produce(
             transactional_id=delivery.transactional_id,
             key_serializer=source.key_serializer,
             value_serializer=source.value_serializer,
+            key_schema=source.key_schema,
+            value_schema=source.value_schema,
+            schema_registry_url=source.registry,
             max_block_ms=connection.timeout_ms,
             allow_auto_create_topics=False,
         )

@@ -22,6 +22,8 @@ WHOLE_NUMBERS = ("int", "long", "short")
 NUMBERS = ("float", "double")
 KINDS = ("bytes", "str", *WHOLE_NUMBERS, *NUMBERS, "bool", "json", "uuid", "void")
 """Names of the client's serializers."""
+SCHEMA_KINDS = ("avro", "json-schema", "protobuf")
+"""Names of those that need a schema registry."""
 
 
 class WrongText(WrongArgument):
@@ -57,7 +59,7 @@ def parse_text(kind: str, data: bytes) -> Any:
         match kind:
             case "str":
                 return text
-            case "json":
+            case "json" | "avro" | "json-schema":
                 return json.loads(text)
             case "uuid":
                 return UUID(text)
@@ -82,9 +84,27 @@ def text_of(value: Any) -> bytes | None:
         case str():
             return value.encode(errors="backslashreplace")
         case bool() | dict() | list():
-            return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="backslashreplace")
+            return _compact(value)
+        case _ if hasattr(value, "DESCRIPTOR"):
+            return _compact(plain(value))
         case _:
             return str(value).encode()
+
+
+def _compact(value: Any) -> bytes:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=plain)
+    return text.encode(errors="backslashreplace")
+
+
+def plain(value: Any) -> Any:
+    """The JSON for a value that JSON does not have: a message of Protobuf, or bytes, times and decimals of Avro."""
+    if isinstance(value, bytes):
+        return _to_json(value)
+    if hasattr(value, "DESCRIPTOR"):
+        from google.protobuf.json_format import MessageToDict
+
+        return MessageToDict(value, preserving_proto_field_name=True)
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 def json_of(record: Incoming) -> dict[str, Any]:
@@ -131,12 +151,14 @@ def _to_json(value: Any) -> Any:
                 return {"base64": base64.b64encode(value).decode()}
         case UUID():
             return str(value)
+        case _ if hasattr(value, "DESCRIPTOR"):
+            return plain(value)
         case _:
             return value
 
 
 def _from_json(kind: str, name: str, value: Any) -> Any:
-    if value is None or kind == "json":
+    if value is None or kind in ("json", "avro", "json-schema"):
         return value
     if kind == "bytes":
         return _bytes(name, value)

@@ -20,6 +20,8 @@ from barnabas.protocol.errors import KafkaError
 
 Headers = Sequence[tuple[str, bytes | None]]
 UUID_CHARACTERS = 36
+SCHEMA_KINDS = ("avro", "json-schema", "protobuf")
+"""Names of serializers and deserializers that need a schema registry (`schema_settings.py`)."""
 Function = TypeVar("Function")
 
 
@@ -268,10 +270,13 @@ DESERIALIZERS: Mapping[str, Deserialize] = {
 
 def _named(table: Mapping[str, Function], name: str, setting: str) -> Function:
     found = table.get(name)
+    if found is None and name in SCHEMA_KINDS:
+        raise ConfigException(f"{setting} {name!r} needs a schema registry, which this client does not use")
     if found is None:
-        near = difflib.get_close_matches(name, table, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigException(f"{setting} must be one of {', '.join(table)}; got {name!r}{hint}")
+        known = [*table, *SCHEMA_KINDS]
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near and near[0] != name else ""
+        raise ConfigException(f"{setting} must be one of {', '.join(known)}; got {name!r}{hint}")
     return found
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from barnabas.cluster.errors import ClusterError
 from barnabas.dev.node import DevNode, dev_node
 from barnabas.dev.options import DevOptions, NewDevTopic
 from barnabas.portal import Held, Portal
@@ -30,6 +31,13 @@ class EmbeddedServers(str):
     def directory(self) -> Path:
         """The directory of its data; with `secure`, files for clients are in `directory / "security"`."""
         return self.node.directory
+
+    @property
+    def registry_url(self) -> str:
+        """The address of the schema registry. Raises `ClusterError` if there is none."""
+        if self.node.registry is None:
+            raise ClusterError("there is no registry: use embedded(registry=True)")
+        return self.node.registry.url
 
     @property
     def client_settings(self) -> dict[str, Any]:
@@ -66,12 +74,14 @@ def embedded(
     port: int = 0,
     directory: str | Path | None = None,
     secure: bool = False,
+    registry: bool | int = False,
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[EmbeddedServers]:
     """A cluster of one node in this process, for any client, as long as the block.
 
     `topics`: names, or numbers of partitions by name. `port` 0 is any free one. Without `directory` the data is in
-    memory and ends with the block. `settings` have Kafka's names. Raises `barnabas.cluster.errors.ClusterError`, whose
+    memory and ends with the block. With `registry` there is a schema registry at `registry_url`; a number is its port.
+    `settings` have Kafka's names. Raises `barnabas.cluster.errors.ClusterError`, whose
     message is one line, if the node cannot run.
     """
     counts = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
@@ -79,6 +89,7 @@ def embedded(
         port=port,
         directory=None if directory is None else Path(directory),
         is_secure=secure,
+        registry_port=None if registry is False else 0 if registry is True else registry,
         topics=[NewDevTopic(name, partitions) for name, partitions in counts.items()],
         settings=settings or {},
     )

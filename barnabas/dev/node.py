@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from barnabas.broker.parts import BrokerParts
     from barnabas.client.admin import Admin
     from barnabas.dev.security import DevSecurity
+    from barnabas.registry.running import RunningRegistry
     from barnabas.settings.combined import CombinedSettings
 
 DATA = "data"
@@ -43,6 +44,7 @@ class DevNode:
     bootstrap_servers: str
     directory: Path
     is_secure: bool = False
+    registry: RunningRegistry | None = None
 
     @property
     def broker(self) -> BrokerParts:
@@ -67,8 +69,12 @@ class DevNode:
 
     async def reset(self) -> None:
         """Delete all topics, records, groups, offsets and transactions. Raises `ClusterError`."""
+        kept: tuple[str, ...] = ()
+        if self.registry is not None:
+            await self.registry.service.clear()
+            kept = (self.registry.topic,)
         async with self.admin() as admin:
-            await delete_all_topics(admin)
+            await delete_all_topics(admin, kept)
         self.create_internal_topics()
 
     async def snapshot(self) -> Path:
@@ -83,6 +89,8 @@ class DevNode:
         if not snapshot.is_dir():
             raise ClusterError(f"there is no snapshot {snapshot}")
         await self.runner.while_stopped(partial(replace_state, self.directory / DATA, snapshot), cleanly=False)
+        if self.registry is not None:
+            await self.registry.service.begin_again()
 
     def create_internal_topics(self) -> None:
         """Begin to create the topic of groups, as the first look for a coordinator does. Without it the first consumer
@@ -143,6 +151,8 @@ async def run_dev_node(
                 node.create_internal_topics()
                 if options.topics:
                     await node.create_topics(options.topics)
+                if options.registry_port is not None:
+                    node = replace(node, registry=await nursery.start(_serve_registry, options, node, stop))
                 task_status.started(node)
                 await stop.wait()
                 # If nothing is kept, nothing has to be left in good order.
@@ -150,6 +160,21 @@ async def run_dev_node(
                 nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             raise _in_one_line(only_error(group)) from None
+
+
+async def _serve_registry(
+    options: DevOptions, node: DevNode, stop: trio.Event, *, task_status: trio.TaskStatus[RunningRegistry]
+) -> None:
+    from barnabas.registry.running import RegistryOptions, run_registry
+    from barnabas.web import listen
+
+    assert options.registry_port is not None
+    clients = {"bootstrap_servers": node.bootstrap_servers, **node.client_settings()}
+    listener = listen(options.host, options.registry_port, "the registry")
+    async with trio.open_nursery() as nursery:
+        task_status.started(await nursery.start(run_registry, RegistryOptions(listener, options.host, clients)))
+        await stop.wait()
+        nursery.cancel_scope.cancel()
 
 
 def choose_ports(options: DevOptions) -> DevPorts:

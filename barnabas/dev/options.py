@@ -62,6 +62,8 @@ class DevOptions:
     """It has certificates, users and ACLs."""
     http_port: int | None = None
     """Port of health, metrics and decisions; None: not served."""
+    registry_port: int | None = None
+    """Port of a schema registry, 0 any free one; None: there is none."""
     topics: Sequence[NewDevTopic] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     """Further settings of the node; they win."""

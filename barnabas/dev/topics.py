@@ -23,12 +23,13 @@ async def create_topics(admin: Admin, topics: Sequence[NewDevTopic]) -> None:
             raise WrongArgument(f"topic {name}: {error}")
 
 
-async def delete_all_topics(admin: Admin) -> None:
-    """Delete all topics, the internal ones too, and with them groups, offsets and transactions. Raises
+
+async def delete_all_topics(admin: Admin, kept: Sequence[str] = ()) -> None:
+    """Delete all topics but those `kept`, the internal ones too, and with them groups, offsets and transactions. Raises
     `ClusterError`."""
     from barnabas.client.errors import UnknownTopicOrPartitionException
 
-    names = list(await admin.list_topics(list_internal=True))
+    names = [name for name in await admin.list_topics(list_internal=True) if name not in kept]
     errors = (await admin.delete_topics(names, raise_errors=False)).errors if names else {}
     for name, error in errors.items():
         if not isinstance(error, UnknownTopicOrPartitionException):

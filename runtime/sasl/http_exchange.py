@@ -1,4 +1,4 @@
-"""One bounded HTTP exchange with an OAuth provider. Blocks: run it through `World.run_blocking`."""
+"""One bounded HTTP exchange, with an OAuth provider or a schema registry. Blocks: run it by `World.run_blocking`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import ssl
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 CONNECT_SECONDS = 5
@@ -39,14 +40,33 @@ class HttpRequest:
     """For https; None: the certificate authorities of the system."""
     seconds: float = EXCHANGE_SECONDS
     connect_seconds: float = CONNECT_SECONDS
+    method: str = ""
+    """Without it GET, or POST if there is a body."""
+    most_bytes: int = MOST_RESPONSE_BYTES
+    """The longest body of a response."""
+
+
+class HttpAnswer(NamedTuple):
+    """A response, whatever its status."""
+
+    status: int
+    body: bytes
 
 
 def exchange(request: HttpRequest) -> bytes:
-    """Send the request and return the body of the response. Raises HttpFailed. Follows no redirects: they would lead
-    a secret to a place that is not in the settings."""
+    """Send the request and return the body of the response. Raises HttpFailed, also for a status that is no success."""
+    answer = answer_of(request)
+    if answer.status not in (200, 201):
+        raise HttpFailed(f"{_shown(request.url)}: status {answer.status}", final=answer.status in _FINAL)
+    return answer.body
+
+
+def answer_of(request: HttpRequest) -> HttpAnswer:
+    """Send the request and return the response. Raises HttpFailed. Follows no redirects: they would lead a secret to a
+    place that is not in the settings."""
     connection = _connection(request)
     try:
-        return _body(connection, request)
+        return _answer(connection, request)
     except (OSError, http.client.HTTPException, ValueError) as error:
         # The text of an IncompleteRead counts bytes, and does not show them.
         raise HttpFailed(f"{_shown(request.url)}: {str(error) or type(error).__name__}") from None
@@ -68,7 +88,7 @@ def _connection(request: HttpRequest) -> http.client.HTTPConnection:
     return http.client.HTTPSConnection(host, port, timeout=request.connect_seconds, context=tls)
 
 
-def _body(connection: http.client.HTTPConnection, request: HttpRequest) -> bytes:
+def _answer(connection: http.client.HTTPConnection, request: HttpRequest) -> HttpAnswer:
     connection.connect()
     line = connection.sock
     line.settimeout(2 * request.seconds)
@@ -80,16 +100,15 @@ def _body(connection: http.client.HTTPConnection, request: HttpRequest) -> bytes
     try:
         parts = urlsplit(request.url)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        connection.request("GET" if request.body is None else "POST", target, request.body, dict(request.headers))
+        method = request.method or ("GET" if request.body is None else "POST")
+        connection.request(method, target, request.body, dict(request.headers))
         response = connection.getresponse()
-        if response.status not in (200, 201):
-            raise HttpFailed(f"{_shown(request.url)}: status {response.status}", final=response.status in _FINAL)
-        body = response.read(MOST_RESPONSE_BYTES + 1)
-        if len(body) > MOST_RESPONSE_BYTES:
-            raise HttpFailed(f"{_shown(request.url)}: a response of more than {MOST_RESPONSE_BYTES} bytes", final=True)
+        body = response.read(request.most_bytes + 1)
+        if len(body) > request.most_bytes:
+            raise HttpFailed(f"{_shown(request.url)}: a response of more than {request.most_bytes} bytes", final=True)
         if over.is_set() or response.length:
             raise http.client.IncompleteRead(body)
-        return body
+        return HttpAnswer(response.status, body)
     except (OSError, http.client.HTTPException):
         if over.is_set():
             raise TimeoutError(f"no complete response in {request.seconds} s") from None

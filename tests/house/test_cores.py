@@ -24,7 +24,7 @@ PURE = frozenset(
     __future__ abc array ast base64 binascii bisect collections contextlib copy dataclasses datetime difflib enum errno
     fnmatch fractions functools hashlib heapq hmac inspect ipaddress itertools json logging math operator re shlex
     statistics string struct traceback types typing unicodedata urllib uuid zlib
-    cramjam crc32c lz4 numpy pyarrow pydantic re2 xxhash zstandard
+    cramjam crc32c fastavro google jsonschema lz4 numpy pyarrow pydantic re2 xxhash zstandard
     """.split()  # noqa: SIM905
 )
 """Modules that compute from their arguments. `logging` is the one sink: a core learns nothing from it. The parts of

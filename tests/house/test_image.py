@@ -38,7 +38,8 @@ def test_everything_installed_is_known_by_its_hash() -> None:
 
 def test_dependencies_of_the_project_are_locked() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    wanted = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["page"]]
+    extras = project["project"]["optional-dependencies"]
+    wanted = [*project["project"]["dependencies"], *extras["page"], *extras["registry"]]
     wanted += project["build-system"]["requires"]
     locked = {canonical(name) for name in re.findall(r"^([a-z0-9._-]+)==", LOCK, re.MULTILINE)}
     missing = {canonical(match.group()) for each in wanted if (match := _NAME.match(each))} - locked

@@ -23,7 +23,12 @@ from barnabas.client.consumer.read_ahead import ReadAhead
 from barnabas.client.consumer.record import ConsumerRecord
 from barnabas.client.consumer.reset_policy import FROM_EARLIEST, FROM_LATEST
 from barnabas.client.consumer.settings import ConsumerOptions, ConsumerSettings
-from barnabas.client.errors import IllegalStateException, InvalidGroupIdException
+from barnabas.client.errors import (
+    IllegalStateException,
+    InvalidGroupIdException,
+    RecordDeserializationException,
+    SerializationException,
+)
 from barnabas.client.groups.membership import ConsumerGroupMetadata, Leaving
 from barnabas.client.groups.participant import Participant, Wanted
 from barnabas.client.groups.topic_directory import find_topics
@@ -32,6 +37,7 @@ from barnabas.client.life import CLOSE_TIMEOUT_MS, Life, time_to_close
 from barnabas.client.metadata import PartitionInfo, TopicPartition
 from barnabas.client.offset_lookup import EARLIEST, LATEST
 from barnabas.client.offsets import OffsetAndMetadata, OffsetAndTimestamp
+from barnabas.client.schema_needed import SchemaNeeded
 from barnabas.client.telemetry.metrics_push import MetricsPush, pushing
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.otlp import Sample
@@ -315,9 +321,25 @@ class Consumer(Life):
     async def _read(self, deadline: float) -> list[ConsumerRecord]:
         """[] at `deadline`, or earlier if the group has a change."""
         with trio.CancelScope() as self._reading:
-            timeout_ms = max(0, math.ceil((deadline - trio.current_time()) * 1000))
-            return await self._reader.poll(timeout_ms, self.settings.max_poll_records)
+            while True:
+                timeout_ms = max(0, math.ceil((deadline - trio.current_time()) * 1000))
+                try:
+                    return await self._reader.poll(timeout_ms, self.settings.max_poll_records)
+                except RecordDeserializationException as error:
+                    await self._look_up_schema(error)
         return []
+
+    async def _look_up_schema(self, error: RecordDeserializationException) -> None:
+        """Look up the schema that the record needs. Raises the error if it needs none, or there is none."""
+        needed = error.__cause__
+        if not isinstance(needed, SchemaNeeded):
+            raise error
+        try:
+            await self._cluster.world.run_blocking(needed.look_up)
+        except SerializationException as failure:
+            place = error.topic, error.partition, error.offset
+            text = f"the record at offset {error.offset} of {error.topic}-{error.partition} cannot be read"
+            raise RecordDeserializationException(f"{text}: {failure.message}", *place) from failure
 
     def _interrupt(self) -> None:
         if self._reading is not None:

@@ -14,15 +14,16 @@ from barnabas.client.groups.assignors import AssignorOption, assignors_of
 from barnabas.client.groups.membership import GroupSettings
 from barnabas.client.interceptors import ConsumerInterceptor
 from barnabas.client.offset_lookup import Isolation
-from barnabas.client.serialization import DeserializerOption, deserializer_of
-from barnabas.client.settings import ClientOptions, ClientSettings
+from barnabas.client.schema_settings import SchemaReadingOptions, SchemaReadingSettings
+from barnabas.client.serialization import DeserializerOption
+from barnabas.client.settings import ClientOptions
 from barnabas.protocol.records.record import CLIENT_LIMIT_BYTES
 
 OF_CLASSIC_GROUPS = ("session_timeout_ms", "heartbeat_interval_ms", "partition_assignment_strategy")
 """Settings that the broker has in consumer groups."""
 
 
-class ConsumerSettings(ClientSettings):
+class ConsumerSettings(SchemaReadingSettings):
     """The settings of one consumer."""
 
     group_id: str | None = None
@@ -124,8 +125,8 @@ class ConsumerSettings(ClientSettings):
     @property
     def reading(self) -> ReadingSettings:
         """Settings of the reader."""
-        keys = None if self.key_deserializer == "bytes" else deserializer_of(self.key_deserializer, "key_deserializer")
-        values = None if self.value_deserializer == "bytes" else deserializer_of(self.value_deserializer)
+        keys = None if self.key_deserializer == "bytes" else self.deserializer("key", self.key_deserializer)
+        values = None if self.value_deserializer == "bytes" else self.deserializer("value", self.value_deserializer)
         return ReadingSettings(
             isolation=Isolation.READ_COMMITTED if self.reads_committed else Isolation.READ_UNCOMMITTED,
             reset=self.reset_policy,
@@ -164,7 +165,7 @@ class ConsumerSettings(ClientSettings):
         )
 
 
-class ConsumerOptions(ClientOptions, total=False):
+class ConsumerOptions(ClientOptions, SchemaReadingOptions, total=False):
     """Keyword arguments of `Consumer`; `ConsumerSettings` and `ClientSettings` have their meanings."""
 
     client_rack: str

@@ -199,10 +199,19 @@ class TopicsView(Protocol):
         """Racks of the replicas of each partition; empty if no broker has one."""
 
 
+class Backoff(Protocol):
+    """Settings of a backoff."""
+
+    @property
+    def retry_backoff_ms(self) -> int: ...
+    @property
+    def retry_backoff_max_ms(self) -> int: ...
+
+
 class Retry:
     """Backoff of a member after failures."""
 
-    def __init__(self, settings: GroupSettings) -> None:
+    def __init__(self, settings: Backoff) -> None:
         self._settings = settings
         self._failures = 0
         self.at_ms = 0

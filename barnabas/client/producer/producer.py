@@ -40,6 +40,7 @@ from barnabas.client.producer.sender import Sender
 from barnabas.client.producer.settings import ProducerOptions, ProducerSettings
 from barnabas.client.producer.transaction_manager import TransactionState
 from barnabas.client.producer.transactions import Transactions
+from barnabas.client.schema_needed import SchemaNeeded
 from barnabas.client.session import open_cluster
 from barnabas.client.telemetry.meters import named
 from barnabas.client.telemetry.metrics_push import MetricsPush, pushing
@@ -195,7 +196,10 @@ class Producer:
         if deliver_at is not None or deliver_after is not None:
             headers = (*headers, delivery_header(deliver_at=deliver_at, deliver_after=deliver_after))
         appender = self._appender
-        outgoing = appender.prepare(topic, value, key, headers, partition, timestamp_ms)
+        try:
+            outgoing = appender.prepare(topic, value, key, headers, partition, timestamp_ms)
+        except SchemaNeeded as needed:
+            outgoing = await appender.prepare_later(needed)
         result = appender.append_at_once(outgoing)
         if result is None:
             return await self._send_later(outgoing)
@@ -246,9 +250,13 @@ class Producer:
         cannot be accepted without waiting, `notify` is called at once, and the returned coroutine function sends it.
         """
         appender, given = self._appender, record
-        outgoing = appender.prepare(
-            given.topic, given.value, given.key, given.headers, given.partition, given.timestamp_ms
-        )
+        try:
+            outgoing = appender.prepare(
+                given.topic, given.value, given.key, given.headers, given.partition, given.timestamp_ms
+            )
+        except SchemaNeeded as needed:
+            notify()
+            return bind(self._send_after_look_up, needed)
         result = appender.append_at_once(outgoing)
         if result is None:
             notify()
@@ -257,6 +265,9 @@ class Producer:
         if result.wakes_sender:
             appender.notify_sender(result)
         return result.future
+
+    async def _send_after_look_up(self, needed: SchemaNeeded) -> RecordMetadata:
+        return await self._send_later(await self._appender.prepare_later(needed))
 
     async def _send_later(self, outgoing: Outgoing) -> RecordMetadata:
         return await (await self._appender.enqueue(outgoing))
@@ -280,7 +291,10 @@ class Producer:
         it is cancelled before it returns, the record was not accepted.
         """
         appender = self._appender
-        outgoing = appender.prepare(topic, value, key, headers, partition, timestamp_ms)
+        try:
+            outgoing = appender.prepare(topic, value, key, headers, partition, timestamp_ms)
+        except SchemaNeeded as needed:
+            outgoing = await appender.prepare_later(needed)
         result = appender.append_at_once(outgoing)
         if result is None:
             return await appender.enqueue(outgoing)

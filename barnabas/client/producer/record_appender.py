@@ -24,6 +24,7 @@ from barnabas.client.producer.record_metadata import RecordMetadata
 from barnabas.client.producer.sender import Sender
 from barnabas.client.producer.settings import ProducerSettings
 from barnabas.client.producer.unplaced_records import UnplacedRecord, UnplacedRecords
+from barnabas.client.schema_needed import SchemaNeeded
 from barnabas.client.serialization import serializer_of
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.layout import Fields
@@ -66,8 +67,8 @@ class RecordAppender:
         self._pool = accumulator.pool
         self._metrics = metrics
         self._check_open = check_open
-        self._serialize_key = serializer_of(settings.key_serializer, "key_serializer")
-        self._serialize_value = serializer_of(settings.value_serializer, "value_serializer")
+        self._serialize_key = settings.serializer("key", settings.key_serializer)
+        self._serialize_value = settings.serializer("value", settings.value_serializer)
         self._bytes_keys = self._serialize_key == serializer_of("bytes", "key_serializer")
         self._bytes_values = self._serialize_value == serializer_of("bytes", "value_serializer")
         """Bytes need no serializer."""
@@ -114,13 +115,39 @@ class RecordAppender:
     def prepare(
         self, topic: str, value: Any, key: Any, headers: Headers, partition: int | None, timestamp_ms: int | None
     ) -> Outgoing:
-        """Run interceptors and serializers. Raises the error of the record, or of the producer's state."""
+        """Run interceptors and serializers. Raises the error of the record, or of the producer's state; `SchemaNeeded`
+        for `prepare_later`."""
         self._check_open()
         if not self._is_intercepted:
-            return self._serialized(topic, value, key, headers, partition, timestamp_ms)
+            try:
+                return self._serialized(topic, value, key, headers, partition, timestamp_ms)
+            except SchemaNeeded as needed:
+                needed.again = bind(self._serialized, topic, value, key, headers, partition, timestamp_ms)
+                raise
         seen = self._interceptors.on_send(ProducerRecord(topic, value, key, tuple(headers), partition, timestamp_ms))
+        given = seen.topic, seen.value, seen.key, seen.headers, seen.partition, seen.timestamp_ms
+        return self._reported(seen, bind(self._serialized, *given))
+
+    async def prepare_later(self, needed: SchemaNeeded) -> Outgoing:
+        """Look up the schema, and prepare the record again. Raises as `prepare`."""
+        while True:
+            await self._cluster.world.run_blocking(needed.look_up)
+            self._check_open()
+            try:
+                outgoing: Outgoing = needed.again()
+            except SchemaNeeded as another:  # that of the value, after that of the key
+                another.again = needed.again
+                needed = another
+            else:
+                return outgoing
+
+    def _reported(self, seen: ProducerRecord, serialize: Callable[[], Outgoing]) -> Outgoing:
+        """Serialize a record; interceptors are called for a refused one, too."""
         try:
-            return self._serialized(seen.topic, seen.value, seen.key, seen.headers, seen.partition, seen.timestamp_ms)
+            return serialize()
+        except SchemaNeeded as needed:
+            needed.again = bind(self._reported, seen, serialize)
+            raise
         except Exception as error:  # reported to interceptors and raised again
             self._report_refused(seen.topic, seen.partition, error)
             raise

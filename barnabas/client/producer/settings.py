@@ -13,8 +13,9 @@ from pydantic import Field, field_validator, model_validator
 
 from barnabas.client.interceptors import ProducerInterceptor
 from barnabas.client.producer.partitioner import Partitioner
+from barnabas.client.schema_settings import SchemaWritingOptions, SchemaWritingSettings
 from barnabas.client.serialization import SerializerOption
-from barnabas.client.settings import ClientOptions, ClientSettings
+from barnabas.client.settings import ClientOptions
 from barnabas.protocol.records.compression import Compression
 
 IDEMPOTENT_IN_FLIGHT = 5
@@ -23,7 +24,7 @@ IDEMPOTENT_IN_FLIGHT = 5
 MAX_INT32 = 2**31 - 1
 
 
-class ProducerSettings(ClientSettings):
+class ProducerSettings(SchemaWritingSettings):
     """The settings of one producer, after the dependent defaults are applied."""
 
     acks: str = Field("all", pattern="^(all|-1|0|1)$")
@@ -146,7 +147,7 @@ class ProducerSettings(ClientSettings):
         return levels.get(self.compression)
 
 
-class ProducerOptions(ClientOptions, total=False):
+class ProducerOptions(ClientOptions, SchemaWritingOptions, total=False):
     """Keyword arguments of `Producer`; `ProducerSettings` and `ClientSettings` have their meanings."""
 
     client_rack: str

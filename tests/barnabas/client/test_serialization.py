@@ -164,7 +164,7 @@ def test_a_name_that_is_not_there() -> None:
     with pytest.raises(ConfigException, match=r"key_serializer must be .*; got 'jsn'; did you mean 'json'\?"):
         serializer_of("jsn", "key_serializer")
     with pytest.raises(ConfigException, match="must be one of bytes, str, int"):
-        deserializer_of("protobuf")
+        deserializer_of("thrift")
     with pytest.raises(ConfigException, match="must be a name"):
         serializer_of(7)  # type: ignore[arg-type]
     with pytest.raises(ConfigException, match="must be a name"):

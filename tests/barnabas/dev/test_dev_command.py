@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -50,6 +51,16 @@ def test_a_node_serves_until_ctrl_c() -> None:
     with dev_node("--topic", "orders:3") as (process, servers):
         with sync.Producer(bootstrap_servers=servers) as producer:
             assert producer.send("orders", b"1", partition=2).partition == 2
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+
+
+def test_a_node_has_a_registry_if_it_is_wanted() -> None:
+    with dev_node("--registry", "0") as (process, _):
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[0]
+        with urlopen(f"{url}/subjects", timeout=20) as answer:
+            assert answer.read() == b"[]"
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 0
 

@@ -1,0 +1,1 @@
+"""A schema registry with Confluent's REST interface, kept in the compacted topic `_schemas`."""

@@ -1,0 +1,1 @@
+"""Core: schemas in Avro, JSON Schema and Protobuf: parsed, written in one form, and compared."""
