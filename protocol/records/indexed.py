@@ -1,7 +1,7 @@
 """Records of one batch (format v2) by their places: each is made when it is asked for.
 
-A batch is kept as its bytes and four more for each record, a fifth of what its records take as objects. It is opened in a
-seventh of the time that it takes to make them.
+A batch is kept as its bytes and four more for each record: a fifth of what its records take as objects. It is opened in
+a seventh of the time that it takes to make them.
 """
 
 from __future__ import annotations
