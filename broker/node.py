@@ -83,7 +83,7 @@ from barnabas.broker.shares.metrics import share_partition_families
 from barnabas.broker.shares.node_part import ShareGroups
 from barnabas.broker.shares.sessions import PARTITION_BYTES as SHARED_PARTITION_BYTES
 from barnabas.broker.shares.sessions import ShareSessions
-from barnabas.broker.shares.share_configs import ShareConfigs, share_configs
+from barnabas.broker.shares.share_configs import ShareConfigsByGroup
 from barnabas.broker.state_page import StatePorts, broker_state_page
 from barnabas.broker.telemetry import REPORTER, ClientTelemetry
 from barnabas.broker.timers import run_timers
@@ -366,6 +366,7 @@ class BrokerNode:
     def _wire_shares(self) -> None:
         """The share partitions that this broker leads; their states are stored by share coordinators."""
         world = self.world
+        self._share_configs = ShareConfigsByGroup(lambda: self.metadata.image, self.current_settings)
         ports = LedPorts(
             lookup=self._lookup,
             store=self.coordination.share_states,
@@ -837,9 +838,6 @@ class BrokerNode:
 
     def _share_groups_are_enabled(self) -> bool:
         return share_groups_are_enabled(self.metadata.image)
-
-    def _share_configs(self, group_id: str) -> ShareConfigs:
-        return share_configs(self.metadata.image, self.settings, group_id)
 
     def _topic_config(self, image: MetadataImage, topic: str) -> TopicConfig:
         return TopicConfig.resolve(image.config(TOPIC_RESOURCE, topic), self._layers(image).merged())
