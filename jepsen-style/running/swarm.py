@@ -29,6 +29,8 @@ SHARE_SHARE = 0.08
 """Share of seeds that have the workload `share`."""
 DELAYED_SHARE = 0.05
 """Share of seeds that have the workload `delayed`."""
+TWO_PHASE_SHARE = 0.04
+"""Share of seeds that have the workload `two-phase`."""
 PHASE_SECONDS = 40.0
 SESSION_TIMEOUT_MS = 6_000
 """Session timeout of members of groups."""
@@ -75,7 +77,7 @@ LAST_SEQUENCE = 2**31 - 1
 """Last sequence of a producer; the next is 0."""
 SIZES = ((3, 3), (3, 3), (3, 3), (3, 3), (3, 3), (1, 1), (2, 1), (1, 3), (3, 1), (4, 3), (5, 3), (3, 5))
 """(brokers, controllers) of a cluster."""
-NEED_THREE = ("group", "txn-eos", "bank", "list-append", "offsets", "fences", "queue", "share")
+NEED_THREE = ("group", "txn-eos", "bank", "list-append", "offsets", "fences", "queue", "share", "two-phase")
 """Workloads with coordinators, whose logs have three replicas."""
 COUNTED_SHARE = 0.1
 """Share of seeds in which the work of every step of a request is counted."""
@@ -100,6 +102,8 @@ def draw_plan(seed: int, workload: str = "") -> Plan:
         drawn = "share"
     elif Random(f"{seed}/delayed").random() < DELAYED_SHARE:
         drawn = "delayed"
+    elif Random(f"{seed}/two-phase").random() < TWO_PHASE_SHARE:
+        drawn = "two-phase"
     workload = workload or drawn
     conditions = _draw_conditions(chance, workload)
     if Random(f"{seed}/secure").random() < SECURE_SHARE:
