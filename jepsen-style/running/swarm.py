@@ -132,7 +132,19 @@ def draw_plan(seed: int, workload: str = "") -> Plan:
         crash_every=chance.choice((8.0, 20.0, 60.0)),
         quiet=3.0,
     )
-    return _with_shares(plan, Random(f"{seed}/share/plan")) if workload == "share" else plan
+    if workload == "share":
+        return _with_shares(plan, Random(f"{seed}/share/plan"))
+    return _with_two_phases(plan, conditions) if workload == "two-phase" else plan
+
+
+def _with_two_phases(plan: Plan, conditions: Conditions) -> Plan:
+    """A prepared transaction can be found only while transaction.version is 2 or more."""
+    features = {name: level for name, level in conditions.features.items() if name != "transaction.version"}
+    return replace(
+        plan,
+        condition=tuple(shown(replace(conditions, features=features))),
+        nemesis=tuple(kind for kind in plan.nemesis if kind != "feature"),
+    )
 
 
 def _with_shares(plan: Plan, chance: Random) -> Plan:

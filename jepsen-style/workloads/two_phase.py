@@ -31,6 +31,8 @@ from workloads.workload import WorkloadOptions
 TOPIC = "two-phase"
 PAUSES_S = (0.0, 0.0, 0.2, 1.0, 4.0)
 """Before a decision. The longest is longer than any transaction of the other workloads may take."""
+RETRY_S = 0.2
+"""Time until the next life, if a client could not complete what it found."""
 CRASHES = ("open", "prepared", "prepared", "decided", "decided")
 _CRASHES = 0.25
 _CRASHES_RECOVERING = 0.25
@@ -132,6 +134,7 @@ class TwoPhase:
                     return await self._gone(client, {**asked, "found": state})
                 await client.complete(decisions.state)
             except ClientError as error:
+                await trio.sleep(RETRY_S)
                 return Completion("info", asked, (error.name, error.text), ends_process=True)
             self._found.add(process)
         return Completion("ok", {**asked, "committed": list(decisions.committed)})
