@@ -1,6 +1,6 @@
 """Barnabas: the client, clusters on this machine and for tests, the command line.
 
-    from barnabas import Admin, Consumer, Producer, ShareConsumer, errors, sync
+    from barnabas import Admin, Consumer, Producer, ShareConsumer, aio, errors, sync
 
 The names here are imported at their first use, so that `import barnabas` is cheap. It raises ImportError, in one line,
 if our packages are hidden behind others of the same names.
@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from barnabas import sync
+    from barnabas import aio, sync
     from barnabas.client import errors
     from barnabas.client.admin import (
         AbortTransactionSpec,
@@ -109,7 +109,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_MODULES = {"errors": "barnabas.client.errors", "sync": "barnabas.sync"}
+_MODULES = {"aio": "barnabas.aio", "errors": "barnabas.client.errors", "sync": "barnabas.sync"}
 _NAMES = {
     "barnabas.client.metadata": ("TopicPartition",),
     "barnabas.client.consumer.consumer": ("Consumer",),
@@ -235,6 +235,7 @@ __all__ = [
     "UpgradeType",
     "UserScramCredentialDeletion",
     "UserScramCredentialUpsertion",
+    "aio",
     "delivery_header",
     "embedded",
     "errors",

@@ -25,7 +25,7 @@ _LOOK_SECONDS = 0.2
 _CLOSED = "this client is closed, or not open yet: use it in a `with` block"
 
 
-class _Result(Generic[T]):
+class Result(Generic[T]):
     """Value or error of a call, for the thread of the caller."""
 
     __slots__ = ("error", "value")
@@ -48,7 +48,7 @@ class Held(Generic[T]):
         self._manager = manager
         self._scope = trio.CancelScope()
         self._end = trio.Event()
-        self._results: queue.SimpleQueue[_Result[Any]] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[Result[Any]] = queue.SimpleQueue()
         self._raised: BaseException | None = None
 
     def open(self) -> T:
@@ -77,21 +77,21 @@ class Held(Generic[T]):
         raise error
 
     async def _keep(self) -> None:
-        result: _Result[None] = _Result()
+        result: Result[None] = Result()
         try:
             with self._scope:
                 async with self._manager as value:
-                    self._results.put(_Result(value))
+                    self._results.put(Result(value))
                     await self._end.wait()
                     if self._raised is not None:
                         raise self._raised
             if self._scope.cancelled_caught:
-                result = _Result(error=IllegalStateException("interrupted"))
+                result = Result(error=IllegalStateException("interrupted"))
         except trio.Cancelled:
-            result = _Result(error=IllegalStateException(_CLOSED))
+            result = Result(error=IllegalStateException(_CLOSED))
             raise
         except BaseException as error:  # raised in the thread of the caller
-            result = _Result(error=error)
+            result = Result(error=error)
         finally:
             self._results.put(result)
 
@@ -131,19 +131,19 @@ class Portal:
         """
         scope = trio.CancelScope()
         ended = threading.Event()
-        result: _Result[Any] = _Result(error=IllegalStateException("interrupted"))
+        result: Result[Any] = Result(error=IllegalStateException("interrupted"))
         begun = False
 
         async def run() -> None:
             nonlocal result
             try:
                 with scope:
-                    result = _Result(await function(*args, **kwargs))
+                    result = Result(await function(*args, **kwargs))
             except trio.Cancelled:
-                result = _Result(error=IllegalStateException(_CLOSED))
+                result = Result(error=IllegalStateException(_CLOSED))
                 raise
             except BaseException as error:  # raised in the thread of the caller
-                result = _Result(error=error)
+                result = Result(error=error)
             finally:
                 ended.set()
 
@@ -172,13 +172,13 @@ class Portal:
 
     def call_now(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Call `function(*args, **kwargs)`, which must not wait, in the loop's thread; its value or exception."""
-        results: queue.SimpleQueue[_Result[T]] = queue.SimpleQueue()
+        results: queue.SimpleQueue[Result[T]] = queue.SimpleQueue()
 
         def run() -> None:
             try:
-                results.put(_Result(function(*args, **kwargs)))
+                results.put(Result(function(*args, **kwargs)))
             except BaseException as error:  # otherwise the caller would wait for ever
-                results.put(_Result(error=error))
+                results.put(Result(error=error))
 
         self.soon(run)
         return results.get().unwrap()
@@ -189,7 +189,7 @@ class Portal:
         """
         woken = threading.Lock()
         woken.acquire()
-        result: _Result[T] | None = None
+        result: Result[T] | None = None
         notified = False
 
         def notify() -> None:
@@ -201,9 +201,9 @@ class Portal:
         def run() -> None:
             nonlocal result, notified
             try:
-                result = _Result(begin(notify))
+                result = Result(begin(notify))
             except BaseException as error:  # otherwise the caller would wait for ever
-                result = _Result(error=error)
+                result = Result(error=error)
                 notified = True
             if notified:
                 woken.release()
@@ -243,7 +243,7 @@ class Portal:
         except trio.RunFinishedError:
             raise IllegalStateException(_CLOSED) from None
 
-    def wait(self, results: queue.SimpleQueue[_Result[Any]], scope: trio.CancelScope) -> _Result[Any]:
+    def wait(self, results: queue.SimpleQueue[Result[Any]], scope: trio.CancelScope) -> Result[Any]:
         """The next result. If the wait is interrupted, the task of `scope` is cancelled and its end awaited."""
         try:
             while True:

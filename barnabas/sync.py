@@ -14,6 +14,7 @@ belongs to the parent process only.
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import fields, replace
@@ -80,9 +81,13 @@ class Facade(Generic[C]):
     ) -> bool:
         held, self._held = self._held, None
         try:
+            self._begin_call()
             return held.close(error) if held is not None else False
         finally:
             self._portal.stop()
+
+    def _begin_call(self) -> None:
+        """Called before each method."""
 
 
 def blocking(method: Callable[Concatenate[C, P], Awaitable[T]]) -> Callable[Concatenate[Facade[C], P], T]:
@@ -90,6 +95,7 @@ def blocking(method: Callable[Concatenate[C, P], Awaitable[T]]) -> Callable[Conc
 
     @functools.wraps(method)
     def call(self: Facade[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        self._begin_call()
         return self._portal.call(method, self._client, *args, **kwargs)
 
     return call
@@ -100,6 +106,7 @@ def immediate(method: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[Fa
 
     @functools.wraps(method)
     def call(self: Facade[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        self._begin_call()
         return self._portal.call_now(method, self._client, *args, **kwargs)
 
     return call
@@ -215,11 +222,23 @@ class Consumer(Facade[AsyncConsumer]):
         client = AsyncConsumer(*topics, **options)
         super().__init__(client, client)
         self.settings = client.settings
+        self._taken: deque[ConsumerRecord] = deque()
+        """Records that iteration has taken from the client, and not returned yet."""
+
+    def _begin_call(self) -> None:
+        """Positions and commits count returned records: the client gets the others back."""
+        if self._taken:
+            taken, self._taken = self._taken, deque()
+            self._portal.call_now(self._client.put_back, taken)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         return self
 
-    __next__ = blocking(AsyncConsumer.__anext__)
+    def __next__(self) -> ConsumerRecord:
+        if not self._taken:
+            self._taken = self._portal.call(self._client.take_ahead)
+        return self._taken.popleft()
+
     poll = blocking(AsyncConsumer.poll)
     close = blocking(AsyncConsumer.close)
     unsubscribe = immediate(AsyncConsumer.unsubscribe)
@@ -295,7 +314,7 @@ class ShareRecord(AsyncShareRecord):
         self.holder.let_go(self.delivery, error)
 
 
-class _HolderInLoop:
+class HolderInLoop:
     """A `Holder` for other threads than that of the loop."""
 
     def __init__(self, portal: Portal, holder: Holder) -> None:
@@ -334,7 +353,7 @@ class ShareConsumer(Facade[AsyncShareConsumer]):
 
     def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[ShareRecord]:
         records = self._poll(timeout_ms, max_records)
-        holder = _HolderInLoop(self._portal, records[0].holder) if records else None
+        holder = HolderInLoop(self._portal, records[0].holder) if records else None
         return [
             ShareRecord(**{each.name: getattr(record, each.name) for each in fields(record)} | {"holder": holder})
             for record in records

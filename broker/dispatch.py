@@ -19,15 +19,14 @@ from barnabas.broker.apis.describe_cluster import ClusterPorts, describe_cluster
 from barnabas.broker.apis.describe_producers import describe_producers
 from barnabas.broker.apis.fetch import FetchPorts, fetch
 from barnabas.broker.apis.find_coordinator import FindCoordinatorPorts, find_coordinator
-from barnabas.broker.apis.group_admin import (
+from barnabas.broker.apis.group_admin import delete_groups, list_groups
+from barnabas.broker.apis.group_calls import GroupShards
+from barnabas.broker.apis.group_describe import (
     consumer_group_describe,
-    delete_groups,
     describe_groups,
-    list_groups,
     share_group_describe,
     streams_group_describe,
 )
-from barnabas.broker.apis.group_calls import GroupShards
 from barnabas.broker.apis.group_offsets import TransactionalOffsetPorts, offset_commit, offset_delete, txn_offset_commit
 from barnabas.broker.apis.list_offsets import list_offsets, offset_for_leader_epoch
 from barnabas.broker.apis.log_dirs import LogDirPorts, describe_log_dirs

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import trio
 
-from barnabas.broker.node import BrokerNode, run_broker
+from barnabas.broker.node import run_broker
+from barnabas.broker.parts import BrokerParts
 from barnabas.client.cluster import Cluster, ClusterSettings
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.layout import LOCAL_SHAPE, Node
@@ -61,7 +62,7 @@ class SimulatedNode:
     is_up: bool = False
     """It runs and reported that it serves."""
     handle: Any = None
-    """The handle of a node that is up: `BrokerNode` for a broker; None otherwise."""
+    """The handle of a node that is up: `BrokerParts` for a broker; None otherwise."""
     ended: trio.Event = field(default_factory=trio.Event)
     """Set while the node does not run."""
     failure: BaseException | None = None
@@ -72,9 +73,9 @@ class SimulatedNode:
         return not self.ended.is_set()
 
     @property
-    def broker(self) -> BrokerNode | None:
+    def broker(self) -> BrokerParts | None:
         """The broker's parts; None while it is not up, or for a controller."""
-        return self.handle if isinstance(self.handle, BrokerNode) else None
+        return self.handle if isinstance(self.handle, BrokerParts) else None
 
     def went_down(self) -> None:
         """It no longer runs, or its scope is about to end."""
@@ -275,9 +276,7 @@ class SimulatedCluster:
         await world.run_blocking(format_disk)
         self._formatted.add(node.node.name)
         if isinstance(settings, BrokerSettings):
-            await run_broker(
-                settings, world, stop=node.stop, controller=node.controller, task_status=_Started(up)
-            )
+            await run_broker(settings, world, stop=node.stop, controller=node.controller, task_status=_Started(up))
         else:
             await run_controller(settings, world, stop=node.stop, task_status=_Started(up))
 

@@ -46,6 +46,18 @@ class EmbeddedServers(str):
         `ClusterError`."""
         self._portal.call(self.node.reset)
 
+    def snapshot(self) -> Path:
+        """Keep all topics, records, groups and transactions as they are now, for `restore`.
+
+        The broker is restarted meanwhile, which clients survive as any restart. With `directory` the copy stays after
+        the block, in `directory / "snapshots"`.
+        """
+        return self._portal.call(self.node.snapshot)
+
+    def restore(self, snapshot: Path) -> None:
+        """Go back to the state of a snapshot, as often as you like. Raises `ClusterError`."""
+        self._portal.call(self.node.restore, snapshot)
+
 
 @contextmanager
 def embedded(

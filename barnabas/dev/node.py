@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +17,20 @@ from barnabas.cluster.errors import ClusterError, WrongArgument
 from barnabas.cluster.ports import free_base_port, is_free
 from barnabas.dev.directory import data_directory
 from barnabas.dev.options import EVERYWHERE, LOOPBACK, NODE_ID, DevOptions, DevPorts, NewDevTopic
+from barnabas.dev.runner import BrokerRunner
+from barnabas.dev.snapshots import copy_state, replace_state
 from barnabas.dev.topics import create_topics, delete_all_topics
 from barnabas.runtime.error_groups import only_error
 from barnabas.settings.errors import SettingsError
 
 if TYPE_CHECKING:
-    from barnabas.broker.node import BrokerNode
+    from barnabas.broker.parts import BrokerParts
     from barnabas.client.admin import Admin
     from barnabas.dev.security import DevSecurity
     from barnabas.settings.combined import CombinedSettings
 
+DATA = "data"
+"""The part of the node's directory that belongs to the broker."""
 SECURE_PORTS = 41
 """Ports of a secure node from its first one on."""
 
@@ -35,10 +39,15 @@ SECURE_PORTS = 41
 class DevNode:
     """A development node that serves clients."""
 
-    broker: BrokerNode
+    runner: BrokerRunner
     bootstrap_servers: str
     directory: Path
     is_secure: bool = False
+
+    @property
+    def broker(self) -> BrokerParts:
+        """The broker that runs; another one after a snapshot or a restoration."""
+        return self.runner.parts
 
     @property
     def client_file(self) -> Path | None:
@@ -61,6 +70,19 @@ class DevNode:
         async with self.admin() as admin:
             await delete_all_topics(admin)
         self.create_internal_topics()
+
+    async def snapshot(self) -> Path:
+        """Keep a copy of all data, and return its directory. The broker is restarted meanwhile."""
+        places = (self.directory / "snapshots" / str(number) for number in count(1))
+        kept = next(place for place in places if not place.exists())
+        await self.runner.while_stopped(partial(copy_state, self.directory / DATA, kept), cleanly=True)
+        return kept
+
+    async def restore(self, snapshot: Path) -> None:
+        """Let the broker begin again with the data of a snapshot. Raises `ClusterError` if there is no such."""
+        if not snapshot.is_dir():
+            raise ClusterError(f"there is no snapshot {snapshot}")
+        await self.runner.while_stopped(partial(replace_state, self.directory / DATA, snapshot), cleanly=False)
 
     def create_internal_topics(self) -> None:
         """Begin to create the topic of groups, as the first look for a coordinator does. Without it the first consumer
@@ -106,29 +128,26 @@ async def run_dev_node(
 
     Raises `ClusterError`, or `WrongArgument` if the options are the reason.
     """
-    from barnabas.broker.node import run_broker
-    from barnabas.runtime.real import real_world
-
     with data_directory(options.directory) as directory:
         ports = choose_ports(options)
         security = _security(options, directory, ports)
-        settings = _load(options, directory / "data", ports, security)
+        settings = _load(options, directory / DATA, ports, security)
         _format(settings, security)
         host = LOOPBACK if options.host in EVERYWHERE else options.host
         servers = f"{host}:{ports.clients}" if security is None else security.bootstrap_servers
         try:
             async with trio.open_nursery() as nursery:
-                run = partial(run_broker, settings.broker, real_world(), stop=stop, controller=settings.controller)
-                node = DevNode(await nursery.start(run), servers, directory, options.is_secure)
+                runner = BrokerRunner(settings, nursery)
+                await runner.start()
+                node = DevNode(runner, servers, directory, options.is_secure)
                 node.create_internal_topics()
                 if options.topics:
                     await node.create_topics(options.topics)
                 task_status.started(node)
                 await stop.wait()
-                if options.directory is None:
-                    nursery.cancel_scope.cancel()  # nothing is kept, so nothing has to be left in good order
-                else:
-                    logging.getLogger("kraft.controller").setLevel(logging.ERROR)  # it warns that nobody leads now
+                # If nothing is kept, nothing has to be left in good order.
+                await (runner.abandon() if options.directory is None else runner.stop())
+                nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             raise _in_one_line(only_error(group)) from None
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from barnabas.broker.coordinator.outcome import Now
 from barnabas.broker.groups import consumer_records as records
 from barnabas.broker.groups.assignors import ASSIGNORS, NAMES_OF_CLASSES
-from barnabas.broker.groups.consumer_group import ConsumerGroup, RefreshDeadline
+from barnabas.broker.groups.consumer_group import ConsumerGroup
 from barnabas.broker.groups.consumer_member import ConsumerMember, MemberState, Partitions
 from barnabas.broker.groups.decision_notes import note_epoch, note_targets
+from barnabas.broker.groups.epoch_group import RefreshDeadline
 from barnabas.broker.groups.group import GroupContext
 from barnabas.broker.groups.group_configs import consumer_assignment_interval_ms
 from barnabas.broker.groups.group_update import Update
@@ -22,8 +23,8 @@ from barnabas.broker.groups.pattern_searches import PatternSearches
 from barnabas.broker.groups.reconciliation import Reconciliation
 from barnabas.broker.groups.sessions import Sessions
 from barnabas.broker.groups.target_assignment import TargetAssignment, compute_targets, target_records, topic_ids
-from barnabas.broker.groups.topic_hashes import TopicHashes
-from barnabas.kraft.metadata.delta import MetadataDelta, TopicDelta
+from barnabas.broker.groups.topic_hashes import TopicHashes, changed_topics
+from barnabas.kraft.metadata.delta import MetadataDelta
 
 REFRESH_INTERVAL_MS = (1 << 31) - 1
 """Maximum time between two checks of the metadata; a change of the subscribed topics triggers an earlier one."""
@@ -54,8 +55,7 @@ class Assignments:
 
     def metadata_changed(self, delta: MetadataDelta) -> list[str]:
         """Names of the topics whose change can affect an assignment."""
-        names = [topic.name for topic in delta.changed_topics.values() if matters(topic)]
-        names += [topic.name for topic in delta.deleted_topics.values()]
+        names = changed_topics(delta)
         for name in names:
             self._hashes.forget(name)
         if any(topic.before is None for topic in delta.changed_topics.values()):
@@ -209,16 +209,3 @@ def _reason_to_reassign(group: ConsumerGroup, before: ConsumerMember, after: Con
     if group.must_reassign:
         return "its target assignment was incomplete when this coordinator loaded it"
     return f"{after.member_id} changed its subscribed pattern"
-
-
-def matters(topic: TopicDelta) -> bool:
-    """True if the change can affect an assignment. Changes of leaders and in-sync replicas cannot, and they are
-    frequent.
-    """
-    if topic.before is None:
-        return True
-    for number, partition in topic.changed_partitions.items():
-        previous = topic.previous(number)
-        if previous is None or previous.replicas != partition.replicas:
-            return True
-    return False

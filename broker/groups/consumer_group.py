@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from enum import Enum
-from typing import NamedTuple
 
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now
 from barnabas.broker.groups import consumer_records as records
@@ -23,6 +22,7 @@ from barnabas.broker.groups.consumer_member import (
     Partitions,
 )
 from barnabas.broker.groups.description import Description
+from barnabas.broker.groups.epoch_group import EpochGroup
 from barnabas.broker.groups.group import Commit, GroupType
 from barnabas.broker.groups.group_description import described_member
 from barnabas.broker.groups.group_subscriptions import GroupSubscriptions, ResolvedPattern, count
@@ -44,7 +44,6 @@ from barnabas.protocol.messages.group_log import (
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataValue,
 )
 from barnabas.protocol.schema import Message
 
@@ -59,9 +58,7 @@ ConsumerGroupKey = (
 )
 """Keys of all records of consumer groups."""
 
-CONSUMER_PROTOCOL_TYPE = "consumer"
-FIRST_EPOCH = 1
-"""Epoch of a new group and of its empty target assignment. As a member's epoch, 0 means that it joins."""
+CONSUMER_PROTOCOL_TYPE = GroupType.CONSUMER.value
 
 _COMMIT_WITH_EPOCHS = 9
 """First OffsetCommit version whose members understand STALE_MEMBER_EPOCH."""
@@ -91,39 +88,17 @@ GROUP_MOVES: Moves[GroupState] = {
 }
 
 
-class RefreshDeadline(NamedTuple):
-    """Time of the next check of the subscribed topics without a change that requests one."""
-
-    deadline_ms: int
-    epoch: int
-    """Group epoch for which it was set. If the group has another one, its write failed and the topics must be checked
-    again.
-    """
-
-
-_REFRESH_NOW = RefreshDeadline(0, 0)
-
-
-class ConsumerGroup:
+class ConsumerGroup(EpochGroup[ConsumerMember, Partitions]):
     """Implements `broker.groups.group.Group`."""
 
+    type = GroupType.CONSUMER
+
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.epoch = FIRST_EPOCH
-        self.metadata_hash = 0
-        """Hash of names, ids, partition counts and racks of all subscribed topics."""
-        self.assignment_epoch = FIRST_EPOCH
-        self.assignment_timestamp_ms = 0
-        """Wall time of the last target assignment; 0 if there was none or the log does not have it."""
-        self.members: dict[str, ConsumerMember] = {}
-        self.targets: dict[str, Partitions] = {}
-        """Target assignment by member id."""
+        super().__init__(group_id)
         self.subscribed = GroupSubscriptions()
         self.owners = PartitionOwners()
         self.has_partition_metadata = False
         """A record of an older version that must be removed exists."""
-        self.refresh_deadline = _REFRESH_NOW
-        """Soft state."""
         self.must_reassign = False
         """Soft state: the loaded target assignment was incomplete."""
         self._static_members: dict[str, str] = {}
@@ -132,21 +107,7 @@ class ConsumerGroup:
         self.classic_members = 0
         """Number of members with the classic protocol."""
 
-    def __repr__(self) -> str:
-        return (
-            f"{self.group_id} {self.state.name} epoch {self.epoch} assignment epoch {self.assignment_epoch} "
-            f"members {len(self.members)}"
-        )
-
     # -- the Group protocol
-
-    @property
-    def type(self) -> GroupType:
-        return GroupType.CONSUMER
-
-    @property
-    def protocol_type(self) -> str:
-        return CONSUMER_PROTOCOL_TYPE
 
     @property
     def state(self) -> GroupState:
@@ -161,19 +122,8 @@ class ConsumerGroup:
     def state_name(self) -> str:
         return self.state.value
 
-    def is_empty(self) -> bool:
-        return not self.members
-
-    def empty_since_ms(self) -> int | None:
-        """None: the log does not record when the last member left, so each offset expires by its own commit time."""
-        return None
-
     def is_subscribed_to(self, topic: str) -> bool:
         return topic in self.subscribed
-
-    def check_delete(self) -> None:
-        if self.members:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     # -- offsets
 
@@ -182,7 +132,7 @@ class ConsumerGroup:
 
         Accepts an older epoch if the member owned partitions in it; `check_commit_of` then checks each partition.
         """
-        if self._commits_from_outside(commit):
+        if self.commits_from_outside(commit):
             return
         member = self.member(commit.member_id)
         if not commit.transactional and not member.is_classic and commit.version < _COMMIT_WITH_EPOCHS:
@@ -198,7 +148,7 @@ class ConsumerGroup:
 
         Raises KafkaError: STALE_MEMBER_EPOCH, ILLEGAL_GENERATION. To be called after `check_commit`.
         """
-        if self._commits_from_outside(commit):
+        if self.commits_from_outside(commit):
             return
         member = self.member(commit.member_id)
         if commit.generation_or_epoch == member.epoch:
@@ -213,18 +163,6 @@ class ConsumerGroup:
                 member, f"epoch {commit.generation_or_epoch} is older than its assignment in epoch {assigned_in}"
             )
 
-    def _commits_from_outside(self, commit: Commit) -> bool:
-        if commit.generation_or_epoch >= 0:
-            return False
-        if not self.members:
-            return True
-        # Transactional producers need not name their member.
-        return (
-            commit.transactional
-            and commit.generation_or_epoch == -1
-            and not (commit.member_id or commit.group_instance_id)
-        )
-
     def _stale(self, member: ConsumerMember, message: str) -> KafkaError:
         code = ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
         return KafkaError(code, message)
@@ -237,15 +175,6 @@ class ConsumerGroup:
             raise self._stale(member, f"epoch {member_epoch} is not the member's epoch {member.epoch}")
 
     # -- members
-
-    def member(self, member_id: str) -> ConsumerMember:
-        """Raises KafkaError UNKNOWN_MEMBER_ID."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"member {member_id} is not a member of group {self.group_id}"
-            )
-        return member
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
         """The member with this group.instance.id."""
@@ -290,15 +219,6 @@ class ConsumerGroup:
         most = max(votes.values(), default=0)
         return min((name for name, count in votes.items() if count == most), default=None) if most > 0 else None
 
-    # -- soft deadline
-
-    def metadata_has_expired(self, now_ms: int) -> bool:
-        return now_ms >= self.refresh_deadline.deadline_ms or self.epoch < self.refresh_deadline.epoch
-
-    def request_metadata_refresh(self) -> None:
-        """Check the topics at the next heartbeat of any member."""
-        self.refresh_deadline = _REFRESH_NOW
-
     # -- targets loaded from an incomplete log
 
     def targets_without_member(self) -> list[str]:
@@ -336,11 +256,7 @@ class ConsumerGroup:
                 else:
                     self._replay_removed(member_id)
             case ConsumerGroupTargetAssignmentMetadataKey():
-                if isinstance(value, ConsumerGroupTargetAssignmentMetadataValue):
-                    self.assignment_epoch = value.assignment_epoch
-                    self.assignment_timestamp_ms = max(value.assignment_timestamp, 0)
-                else:
-                    self.assignment_epoch, self.assignment_timestamp_ms = UNKNOWN_EPOCH, 0
+                self.replay_target_epoch(value)
             case ConsumerGroupTargetAssignmentMemberKey(member_id=member_id):
                 self._replay_target(member_id, value)
             case ConsumerGroupCurrentMemberAssignmentKey(member_id=member_id):
@@ -446,11 +362,9 @@ class ConsumerGroup:
 
 __all__ = [
     "CONSUMER_PROTOCOL_TYPE",
-    "FIRST_EPOCH",
     "GROUP_MOVES",
     "ConsumerGroup",
     "ConsumerGroupKey",
     "GroupState",
     "MemberState",
-    "RefreshDeadline",
 ]

@@ -16,7 +16,7 @@ from typing import Protocol
 from barnabas.broker.coordinator.outcome import Now, Outcome, Reply
 from barnabas.broker.groups import consumer_records as records
 from barnabas.broker.groups.consumer_assignments import Assignments
-from barnabas.broker.groups.consumer_group import ConsumerGroup, ConsumerGroupKey
+from barnabas.broker.groups.consumer_group import ConsumerGroup
 from barnabas.broker.groups.consumer_heartbeat import (
     assignment_of,
     check_epoch,
@@ -37,6 +37,7 @@ from barnabas.broker.groups.description import Description
 from barnabas.broker.groups.group import Client, Group, GroupContext, GroupType
 from barnabas.broker.groups.group_configs import consumer_heartbeat_interval_ms, consumer_session_timeout_ms
 from barnabas.broker.groups.group_update import Update
+from barnabas.broker.groups.groups_of_type import GroupsOfType
 from barnabas.broker.groups.sessions import Sessions
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -47,7 +48,6 @@ from barnabas.protocol.messages.consumer_group_heartbeat import (
 )
 from barnabas.protocol.messages.group_log import ConsumerGroupMemberMetadataKey, ConsumerGroupMetadataKey
 from barnabas.protocol.primitives import uuid_to_string
-from barnabas.protocol.schema import Message
 from barnabas.runtime.uuids import random_uuid
 
 log = logging.getLogger(__name__)
@@ -70,13 +70,17 @@ class Migration(Protocol):
         """The member was removed or has changed its protocol."""
 
 
-class ConsumerGroups:
+class ConsumerGroups(GroupsOfType[ConsumerGroup]):
     """The consumer groups of one partition of `__consumer_offsets`."""
 
+    group_class = ConsumerGroup
+    metadata_key = ConsumerGroupMetadataKey
+    member_key = ConsumerGroupMemberMetadataKey
+
     def __init__(self, context: GroupContext) -> None:
+        super().__init__(context)
         self.migration: Migration | None = None
-        self._context = context
-        self.sessions = Sessions("consumer", context.timers, self._member, self.fence)
+        self.sessions = Sessions("consumer", context.timers, self.member, self.fence)
         self.assignments = Assignments(context, self.sessions)
 
     # -- ConsumerGroupHeartbeat
@@ -121,24 +125,6 @@ class ConsumerGroups:
 
     # -- lookup
 
-    def find(self, group_id: str) -> ConsumerGroup | None:
-        """None if the group does not exist or is of another kind."""
-        group = self._context.groups.get(group_id)
-        return group if isinstance(group, ConsumerGroup) else None
-
-    def _member(self, group_id: str, member_id: str) -> ConsumerMember | None:
-        group = self.find(group_id)
-        return None if group is None else group.members.get(member_id)
-
-    def group(self, group_id: str) -> ConsumerGroup:
-        """Raises KafkaError GROUP_ID_NOT_FOUND."""
-        group = self._context.groups.get(group_id)
-        if group is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        if not isinstance(group, ConsumerGroup):
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
-        return group
-
     def _group_to_join(self, group_id: str, update: Update) -> ConsumerGroup:
         """The group, or a new one that is not written yet. Raises KafkaError GROUP_ID_NOT_FOUND."""
         group = self._context.groups.get(group_id)
@@ -155,12 +141,7 @@ class ConsumerGroups:
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
         """Raises KafkaError GROUP_MAX_SIZE_REACHED."""
-        most = self._context.settings().group_consumer_max_size
-        if len(group.members) >= most and member_id not in group.members:
-            raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The consumer group has reached its maximum capacity of {most} members.",
-            )
+        self._check_room(group, member_id, self._context.settings().group_consumer_max_size)
 
     def new_member_id(self) -> str:
         return uuid_to_string(random_uuid(self._context.chance))
@@ -251,16 +232,8 @@ class ConsumerGroups:
             return
         self.assignments.remove(group, leaving, update, cause)
 
-    def fence(self, group_id: str, member_id: str, reason: str, now: Now) -> Outcome:
-        """Timer: remove the member if it is still in the group."""
-        group = self.find(group_id)
-        member = None if group is None else group.members.get(member_id)
-        if group is None or member is None:
-            return Outcome()
-        update = Update(now)
-        note_member_fenced(update.notes, group_id, member_id, reason)
-        self.remove(group, [member], update, f"{member_id} is fenced, {reason}")
-        return update.outcome()
+    def _remove(self, group: ConsumerGroup, member: ConsumerMember, update: Update, cause: str) -> None:
+        self.remove(group, [member], update, cause)
 
     def _session_timeout_ms(self, group_id: str) -> int:
         return consumer_session_timeout_ms(self._context, group_id)
@@ -273,21 +246,8 @@ class ConsumerGroups:
 
     # -- the machine
 
-    def replay(self, key: ConsumerGroupKey, value: Message | None) -> None:
-        group_id = key.group_id
-        group = self.find(group_id)
-        if group is None:
-            if value is None:
-                # The tombstone refers to a group whose records were compacted away.
-                return
-            group = ConsumerGroup(group_id)
-            self._context.groups.put(group)
-        members = len(group.members)
-        group.replay(key, value)
-        if isinstance(key, ConsumerGroupMemberMetadataKey) and len(group.members) < members:
-            self.forget_timers(group_id, key.member_id)
-        if value is None and isinstance(key, ConsumerGroupMetadataKey):
-            self._context.groups.remove(group_id)
+    def _member_removed(self, group_id: str, member_id: str) -> None:
+        self.forget_timers(group_id, member_id)
 
     def forget_timers(self, group_id: str, member_id: str) -> None:
         """Cancel all timers of the member."""
@@ -322,6 +282,3 @@ class ConsumerGroups:
     def give_up(self) -> list[Reply]:
         """Nothing waits here."""
         return []
-
-    def _groups(self) -> list[ConsumerGroup]:
-        return [group for group in self._context.groups if isinstance(group, ConsumerGroup)]

@@ -12,14 +12,13 @@ from enum import Enum
 
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now
 from barnabas.broker.groups import share_records as records
-from barnabas.broker.groups.consumer_group import FIRST_EPOCH, RefreshDeadline
-from barnabas.broker.groups.consumer_member import UNKNOWN_EPOCH, Partitions
+from barnabas.broker.groups.consumer_member import Partitions
 from barnabas.broker.groups.description import Description
+from barnabas.broker.groups.epoch_group import EpochGroup
 from barnabas.broker.groups.group import Commit, GroupType
 from barnabas.broker.groups.group_subscriptions import count
 from barnabas.broker.groups.share_member import ShareMember
 from barnabas.broker.groups.share_topics import ShareTopics, TopicStates
-from barnabas.broker.groups.state_transitions import Moves
 from barnabas.kraft.metadata.image import TopicsImage
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.group_log import (
@@ -34,7 +33,6 @@ from barnabas.protocol.messages.group_log import (
     ShareGroupTargetAssignmentMemberKey,
     ShareGroupTargetAssignmentMemberValue,
     ShareGroupTargetAssignmentMetadataKey,
-    ShareGroupTargetAssignmentMetadataValue,
 )
 from barnabas.protocol.messages.share_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
 from barnabas.protocol.schema import Message
@@ -49,10 +47,8 @@ ShareGroupKey = (
 )
 """Keys of all records of share groups."""
 
-SHARE_PROTOCOL_TYPE = "share"
 ASSIGNOR_NAME = "simple"
 _NO_PARTITIONS: Partitions = {}
-_REFRESH_NOW = RefreshDeadline(0, 0)
 
 
 class ShareGroupState(Enum):
@@ -64,30 +60,14 @@ class ShareGroupState(Enum):
     """Deleted."""
 
 
-SHARE_GROUP_MOVES: Moves[ShareGroupState] = {
-    ShareGroupState.EMPTY: (ShareGroupState.STABLE, ShareGroupState.DEAD),
-    ShareGroupState.STABLE: (ShareGroupState.EMPTY,),
-    ShareGroupState.DEAD: (),
-}
-
-
-class ShareGroup:
+class ShareGroup(EpochGroup[ShareMember, Partitions]):
     """Implements `broker.groups.group.Group`."""
 
+    type = GroupType.SHARE
+
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.epoch = FIRST_EPOCH
-        self.metadata_hash = 0
-        """Hash of names, ids, partition counts and racks of all subscribed topics."""
-        self.assignment_epoch = FIRST_EPOCH
-        self.assignment_timestamp_ms = 0
-        """Wall time of the last target assignment; 0 if there was none or the log does not have it."""
-        self.members: dict[str, ShareMember] = {}
-        self.targets: dict[str, Partitions] = {}
-        """Target assignment by member id."""
+        super().__init__(group_id)
         self.topics = ShareTopics()
-        self.refresh_deadline = _REFRESH_NOW
-        """Soft state: see `RefreshDeadline`."""
         self._subscribed: Counter[str] = Counter()
         """Members by topic name."""
         self._owners: dict[bytes, Counter[int]] = {}
@@ -96,25 +76,11 @@ class ShareGroup:
     # -- the Group protocol
 
     @property
-    def type(self) -> GroupType:
-        return GroupType.SHARE
-
-    @property
-    def protocol_type(self) -> str:
-        return SHARE_PROTOCOL_TYPE
-
-    @property
     def state(self) -> ShareGroupState:
         return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
 
     def state_name(self) -> str:
         return self.state.value
-
-    def is_empty(self) -> bool:
-        return not self.members
-
-    def empty_since_ms(self) -> int | None:
-        return None
 
     def is_subscribed_to(self, topic: str) -> bool:
         return topic in self._subscribed
@@ -128,23 +94,11 @@ class ShareGroup:
     def _not_a_consumer_group(self) -> KafkaError:
         return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is not a consumer group.")
 
-    def check_delete(self) -> None:
-        if self.members:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
-
     def tombstones(self) -> list[CoordinatorRecord]:
         of_members = [it for member_id in self.members for it in records.member_tombstones(self.group_id, member_id)]
         return [*of_members, *records.group_tombstones(self.group_id)]
 
     # -- members
-
-    def member(self, member_id: str) -> ShareMember:
-        """Raises KafkaError UNKNOWN_MEMBER_ID."""
-        member = self.members.get(member_id)
-        if member is None:
-            message = f"Member {member_id} is not a member of group {self.group_id}."
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, message)
-        return member
 
     def topics_with(self, after: ShareMember) -> list[str]:
         """Topics subscribed by the group once the member is `after`, in order."""
@@ -188,13 +142,6 @@ class ShareGroup:
                 missing[topic.id] = TopicStates(name, frozenset(topic.partitions) - settled)
         return missing
 
-    def metadata_has_expired(self, now_ms: int) -> bool:
-        return now_ms >= self.refresh_deadline.deadline_ms or self.epoch < self.refresh_deadline.epoch
-
-    def request_metadata_refresh(self) -> None:
-        """Check the topics at the next heartbeat of any member."""
-        self.refresh_deadline = _REFRESH_NOW
-
     # -- description
 
     def describe(self, topics: TopicsImage) -> Description[DescribedGroup, Member]:
@@ -219,11 +166,7 @@ class ShareGroup:
             case ShareGroupMemberMetadataKey(member_id=member_id):
                 self._replay_member(member_id, value if isinstance(value, ShareGroupMemberMetadataValue) else None)
             case ShareGroupTargetAssignmentMetadataKey():
-                if isinstance(value, ShareGroupTargetAssignmentMetadataValue):
-                    self.assignment_epoch = value.assignment_epoch
-                    self.assignment_timestamp_ms = max(value.assignment_timestamp, 0)
-                else:
-                    self.assignment_epoch, self.assignment_timestamp_ms = UNKNOWN_EPOCH, 0
+                self.replay_target_epoch(value)
             case ShareGroupTargetAssignmentMemberKey(member_id=member_id):
                 self._replay_target(
                     member_id, value if isinstance(value, ShareGroupTargetAssignmentMemberValue) else None

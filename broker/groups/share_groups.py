@@ -16,10 +16,10 @@ from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome,
 from barnabas.broker.groups import share_records as records
 from barnabas.broker.groups.assignors.assignor import MemberSpec
 from barnabas.broker.groups.assignors.simple import assign_shares
-from barnabas.broker.groups.consumer_assignments import REFRESH_INTERVAL_MS, matters
-from barnabas.broker.groups.consumer_group import RefreshDeadline
+from barnabas.broker.groups.consumer_assignments import REFRESH_INTERVAL_MS
 from barnabas.broker.groups.consumer_member import JOIN_EPOCH, LEAVE_EPOCH, Partitions
-from barnabas.broker.groups.decision_notes import note_epoch, note_member_fenced, note_targets
+from barnabas.broker.groups.decision_notes import note_epoch, note_targets
+from barnabas.broker.groups.epoch_group import RefreshDeadline
 from barnabas.broker.groups.group import Client, GroupContext
 from barnabas.broker.groups.group_configs import (
     share_assignment_interval_ms,
@@ -27,11 +27,13 @@ from barnabas.broker.groups.group_configs import (
     share_session_timeout_ms,
 )
 from barnabas.broker.groups.group_update import Update
-from barnabas.broker.groups.share_group import ASSIGNOR_NAME, ShareGroup, ShareGroupKey
+from barnabas.broker.groups.groups_of_type import GroupsOfType
+from barnabas.broker.groups.sessions import Sessions
+from barnabas.broker.groups.share_group import ASSIGNOR_NAME, ShareGroup
 from barnabas.broker.groups.share_member import ShareMember
 from barnabas.broker.groups.share_topics import ShareTopics, States, TopicStates
 from barnabas.broker.groups.target_assignment import TargetAssignment, topic_ids
-from barnabas.broker.groups.topic_hashes import TopicHashes
+from barnabas.broker.groups.topic_hashes import TopicHashes, changed_topics
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.group_log import ShareGroupMemberMetadataKey, ShareGroupMetadataKey
@@ -41,14 +43,18 @@ from barnabas.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatResponse,
     TopicPartitions,
 )
-from barnabas.protocol.schema import Message
 
 
-class ShareGroups:
+class ShareGroups(GroupsOfType[ShareGroup]):
     """The share groups of one partition of `__consumer_offsets`."""
 
+    group_class = ShareGroup
+    metadata_key = ShareGroupMetadataKey
+    member_key = ShareGroupMemberMetadataKey
+
     def __init__(self, context: GroupContext) -> None:
-        self._context = context
+        super().__init__(context)
+        self._sessions = Sessions("share", context.timers, self.member, self.fence)
         self._hashes = TopicHashes()
         self._under_way: dict[str, dict[bytes, frozenset[int]]] = {}
         """Partitions whose states are being initialized by this coordinator, by group and topic id."""
@@ -76,7 +82,7 @@ class ShareGroups:
         joins = request.member_epoch == JOIN_EPOCH
         group = self._group_to_join(request.group_id) if joins else self.group(request.group_id)
         group_id = group.group_id
-        self._check_room(group, request.member_id)
+        self._check_room(group, request.member_id, self._context.settings().group_share_max_size)
         before = group.members.get(request.member_id) if joins else group.member(request.member_id)
         if before is None:
             before = ShareMember(request.member_id)
@@ -98,30 +104,9 @@ class ShareGroups:
 
     # -- lookup
 
-    def find(self, group_id: str) -> ShareGroup | None:
-        """None if the group does not exist or is of another kind."""
-        group = self._context.groups.get(group_id)
-        return group if isinstance(group, ShareGroup) else None
-
-    def group(self, group_id: str) -> ShareGroup:
-        """Raises KafkaError GROUP_ID_NOT_FOUND."""
-        group = self._context.groups.get(group_id)
-        if group is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        if not isinstance(group, ShareGroup):
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
-        return group
-
     def _group_to_join(self, group_id: str) -> ShareGroup:
         """The group, or a new one that is not written yet. Raises KafkaError GROUP_ID_NOT_FOUND."""
         return ShareGroup(group_id) if self._context.groups.get(group_id) is None else self.group(group_id)
-
-    def _check_room(self, group: ShareGroup, member_id: str) -> None:
-        """Raises KafkaError GROUP_MAX_SIZE_REACHED."""
-        most = self._context.settings().group_share_max_size
-        if len(group.members) >= most and member_id not in group.members:
-            message = f"The share group has reached its maximum capacity of {most} members."
-            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
     # -- epochs and assignments
 
@@ -299,37 +284,12 @@ class ShareGroups:
         note_epoch(update.notes, group, group.epoch + 1, f"{cause}; {left or 'no'} members remain")
 
     def _renew(self, group_id: str, member_id: str, now: Now) -> None:
-        """The member is alive: restart its session timeout."""
-        timeout_ms = share_session_timeout_ms(self._context, group_id)
-        fence = partial(self._fence, group_id, member_id, f"it sent nothing for {timeout_ms} ms")
-        self._context.timers.schedule(_session(group_id, member_id), now.monotonic_ms + timeout_ms, fence)
-
-    def _fence(self, group_id: str, member_id: str, reason: str, now: Now) -> Outcome:
-        """Timer: remove the member if it is still in the group."""
-        group = self.find(group_id)
-        member = None if group is None else group.members.get(member_id)
-        if group is None or member is None:
-            return Outcome()
-        update = Update(now)
-        note_member_fenced(update.notes, group_id, member_id, reason)
-        self._remove(group, member, update, f"{member_id} is fenced, {reason}")
-        return update.outcome()
+        self._sessions.renew(group_id, member_id, share_session_timeout_ms(self._context, group_id), now)
 
     # -- the machine
 
-    def replay(self, key: ShareGroupKey, value: Message | None) -> None:
-        group = self.find(key.group_id)
-        if group is None:
-            if value is None:
-                # The tombstone refers to a group whose records were compacted away.
-                return
-            group = ShareGroup(key.group_id)
-            self._context.groups.put(group)
-        group.replay(key, value)
-        if value is None and isinstance(key, ShareGroupMemberMetadataKey):
-            self._context.timers.cancel(_session(key.group_id, key.member_id))
-        if value is None and isinstance(key, ShareGroupMetadataKey):
-            self._context.groups.remove(key.group_id)
+    def _member_removed(self, group_id: str, member_id: str) -> None:
+        self._sessions.forget(group_id, member_id)
 
     def loaded(self, now: Now) -> Outcome:
         """The whole log has been replayed: start the sessions."""
@@ -340,8 +300,7 @@ class ShareGroups:
 
     def metadata_changed(self, delta: MetadataDelta, now: Now) -> Outcome:
         """Groups check changed topics at the next heartbeat, and forget deleted ones."""
-        names = [topic.name for topic in delta.changed_topics.values() if matters(topic)]
-        names += [topic.name for topic in delta.deleted_topics.values()]
+        names = changed_topics(delta)
         for name in names:
             self._hashes.forget(name)
         written: list[CoordinatorRecord] = []
@@ -352,9 +311,6 @@ class ShareGroups:
             if after != group.topics:
                 written.append(records.share_topics(group.group_id, after))
         return Outcome(written)
-
-    def _groups(self) -> list[ShareGroup]:
-        return [group for group in self._context.groups if isinstance(group, ShareGroup)]
 
 
 def _check_request(request: ShareGroupHeartbeatRequest) -> None:
@@ -417,8 +373,3 @@ def _assignment_of(member: ShareMember) -> Assignment:
 def _known(topics: ShareTopics, states: States) -> dict[bytes, TopicStates]:
     """Those states whose initialization is still wanted: their topic was not deleted meanwhile."""
     return {topic_id: it for topic_id, it in states.items() if topic_id in topics.initializing}
-
-
-def _session(group_id: str, member_id: str) -> tuple[str, str, str]:
-    """Key of a member's timer."""
-    return ("share-session", group_id, member_id)

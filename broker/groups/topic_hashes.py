@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from xxhash import xxh3_64_intdigest
 
+from barnabas.kraft.metadata.delta import MetadataDelta, TopicDelta
 from barnabas.kraft.metadata.image import ClusterImage, MetadataImage, TopicImage
 
 _FORMAT = b"\0"
@@ -75,3 +76,22 @@ def _length(text: str) -> int:
 
 def _signed(number: int) -> int:
     return number - (1 << 64) if number >> 63 else number
+
+
+def changed_topics(delta: MetadataDelta) -> list[str]:
+    """Names of the topics that were deleted, or changed in a way that can affect an assignment."""
+    changed = [topic.name for topic in delta.changed_topics.values() if _matters(topic)]
+    return [*changed, *(topic.name for topic in delta.deleted_topics.values())]
+
+
+def _matters(topic: TopicDelta) -> bool:
+    """True if the change can affect an assignment. Changes of leaders and in-sync replicas cannot, and they are
+    frequent.
+    """
+    if topic.before is None:
+        return True
+    for number, partition in topic.changed_partitions.items():
+        previous = topic.previous(number)
+        if previous is None or previous.replicas != partition.replicas:
+            return True
+    return False

@@ -7,7 +7,7 @@ from functools import partial
 
 import trio
 
-from barnabas.broker.node import BrokerNode
+from barnabas.broker.parts import BrokerParts
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -51,7 +51,7 @@ async def _all_know(stage: Stage, *topics: str) -> None:
         await stage.must(partial(_knows, stage.broker(name), topics), f"{name} knows {', '.join(topics)}")
 
 
-def _knows(broker: BrokerNode, topics: tuple[str, ...]) -> bool:
+def _knows(broker: BrokerParts, topics: tuple[str, ...]) -> bool:
     return all(topic in broker.metadata.image.topics.by_name for topic in topics)
 
 

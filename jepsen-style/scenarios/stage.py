@@ -15,7 +15,7 @@ from typing import Any, cast
 import trio
 
 from barnabas import Admin, Consumer, Producer, TopicPartition
-from barnabas.broker.node import BrokerNode
+from barnabas.broker.parts import BrokerParts
 from barnabas.broker.replication.partition import Partition
 from barnabas.client.consumer.settings import ConsumerOptions
 from barnabas.client.producer.settings import ProducerOptions
@@ -156,7 +156,7 @@ class Stage(SimulatedClusterForTests):
     def name_of(self, node_id: int) -> str:
         return self._cluster.node_of(node_id).node.name
 
-    def broker(self, name: str) -> BrokerNode:
+    def broker(self, name: str) -> BrokerParts:
         services = self.node(name).broker
         if services is None:
             raise NotBroughtAbout(f"{name} is not up")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from barnabas.broker.coordinator.shard import ShardState
-from barnabas.broker.node import BrokerNode
+from barnabas.broker.parts import BrokerParts
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica import Leading, Offline
 from barnabas.broker.transactions.transaction import TransactionState
@@ -189,7 +189,7 @@ def merged(tables: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _of_broker(services: BrokerNode) -> Iterator[str]:
+def _of_broker(services: BrokerParts) -> Iterator[str]:
     for partition in services.partitions:
         yield from _of_partition(partition, services)
     if _loads_a_coordinator(services):
@@ -205,7 +205,7 @@ def _of_broker(services: BrokerNode) -> Iterator[str]:
             yield "coordinates a group that rebalances"
 
 
-def _loads_a_coordinator(services: BrokerNode) -> bool:
+def _loads_a_coordinator(services: BrokerParts) -> bool:
     shards = (shard for coordinator in services.coordination.all for shard in coordinator.shards)
     return any(shard.state is ShardState.LOADING for shard in shards)
 
@@ -213,7 +213,7 @@ def _loads_a_coordinator(services: BrokerNode) -> bool:
 _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 
 
-def _of_partition(partition: Partition, services: BrokerNode) -> Iterator[str]:
+def _of_partition(partition: Partition, services: BrokerParts) -> Iterator[str]:
     replica = partition.replica
     role = replica.role
     if isinstance(role, Offline):

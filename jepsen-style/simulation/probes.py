@@ -1,11 +1,12 @@
 """Probes: after certain methods of the nodes, an observer is called with what they did.
 
 This is the only file that patches classes of other packages. It does not change what they do: the originals run first,
-and observers only read.
+and observers only read. Nodes in other threads, as an embedded broker beside the simulation, are not observed.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -84,7 +85,7 @@ class Observer(Protocol):
 
 @contextmanager
 def observed(observer: Observer) -> Iterator[None]:
-    """Calls `observer` for everything in this process, for the length of the block."""
+    """Calls `observer` for everything in this thread, for the length of the block."""
 
     def stepped(replica: MetadataReplica, _result: object, ready: Ready, *_: object) -> None:
         observer.replica_stepped(replica, ready)
@@ -197,13 +198,27 @@ def observed(observer: Observer) -> Iterator[None]:
         (ShareStateClient, "read", read_share_state),
     ]
     before = [(owner, name, owner.__dict__[name]) for owner, name, _ in probes]
-    for owner, name, probe in probes:
-        setattr(owner, name, probe)
+    for (owner, name, original), (_, _, probe) in zip(before, probes, strict=True):
+        setattr(owner, name, _in_this_thread(original, probe))
     try:
         yield
     finally:
         for owner, name, original in before:
             setattr(owner, name, original)
+
+
+def _in_this_thread(original: Any, probe: Any) -> Any:
+    """A method that is `probe` in the present thread, and `original` in others."""
+    own_thread = threading.get_ident()
+    is_of_class = isinstance(original, classmethod)
+    unobserved, observed_method = (original.__func__, probe.__func__) if is_of_class else (original, probe)
+
+    @wraps(unobserved)
+    def method(*arguments: Any, **keywords: Any) -> Any:
+        is_own = threading.get_ident() == own_thread
+        return (observed_method if is_own else unobserved)(*arguments, **keywords)
+
+    return classmethod(method) if is_of_class else method
 
 
 def _after(owner: type, name: str, call: After) -> Callable[..., Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -270,16 +271,19 @@ def _node_of(path: str) -> int:
 
 
 class NodeLog(logging.Handler):
-    """Notes what nodes log at ERROR together with an exception, and keeps their last words."""
+    """Notes what nodes of this thread log at ERROR together with an exception, and keeps their last words."""
 
     def __init__(self, universe: Universe) -> None:
         super().__init__(logging.WARNING)
         self._universe = universe
+        self._thread = threading.get_ident()
         self.lines: list[str] = []
         self.errors: list[tuple[str, str, BaseException | None]] = []
         """(node, message, exception)"""
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.thread != self._thread:
+            return
         node = current_node.get()
         message = f"{self._universe.time.now:10.3f} {node:15} {record.levelname:7} {record.name}: {record.getMessage()}"
         self.lines.append(message)
@@ -289,7 +293,7 @@ class NodeLog(logging.Handler):
 
 @contextmanager
 def watching(watch: Watch, node_log: NodeLog, level: int = logging.WARNING) -> Iterator[None]:
-    """Everything that happens in this process is the universe's, for the length of the block."""
+    """Everything that happens in this thread is the universe's, for the length of the block."""
     root = logging.getLogger()
     before, handlers = root.level, root.handlers[:]
     root.handlers[:] = [node_log]

@@ -10,7 +10,7 @@ from barnabas import Admin, Consumer, Producer, ShareConsumer, errors, sync
 
 pytestmark = pytest.mark.feature("CL-05")
 
-NOT_FOR_USERS = {"begin_send", "decided", "membership", "over", "split"}
+NOT_FOR_USERS = {"begin_send", "decided", "membership", "over", "put_back", "split", "take_ahead"}
 """Methods for the client's other parts, or for callers inside of trio."""
 PAIRS = [
     (Producer, sync.Producer),

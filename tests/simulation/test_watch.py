@@ -10,13 +10,16 @@ from unittest import mock
 import pytest
 import trio
 
+from barnabas import sync
 from barnabas.broker.replication.replica import Leading, Offline
 from barnabas.cluster.simulated import SimulatedCluster
+from barnabas.dev.embedded import embedded
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.runtime.simulated import Universe, run_simulation
 from barnabas.storage.names import LOG_SUFFIX, METADATA_TOPIC
 from simulation.coverage import Coverage
 from simulation.findings import Findings
+from simulation.probes import observed
 from simulation.watch import NodeLog, Watch, watching
 
 BROKER = "broker-1"
@@ -43,6 +46,15 @@ def test_steps_of_a_dead_replica_are_ignored() -> None:
         if steps_after_death:
             return
     pytest.fail("no seed shows it")
+
+
+@pytest.mark.feature("FI-05")
+def test_nodes_of_other_threads_are_not_watched() -> None:
+    """A broker may run in another thread of this process, as the fixture `barnabas_broker` does."""
+    observer = mock.Mock()
+    with observed(observer), embedded(topics={"t": 1}) as servers, sync.Producer(bootstrap_servers=servers) as producer:
+        assert producer.send("t", b"record").offset == 0
+    assert observer.mock_calls == []
 
 
 @pytest.mark.feature("FI-05", "RE-11")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Self, Unpack
 
@@ -272,6 +273,17 @@ class Consumer(Life):
             while not self._ahead:
                 self._ahead.extend(await self._poll(ITERATION_POLL_MS))
             return self._ahead.popleft()
+
+    async def take_ahead(self) -> deque[ConsumerRecord]:
+        """The next records, at least one, as a block of `__anext__`: for callers in other threads, which `put_back`
+        those that they have not returned before they do anything else with the consumer."""
+        if not self._ahead:
+            self._ahead.appendleft(await self.__anext__())
+        return deque(self._ahead.take(self.settings.max_poll_records))
+
+    def put_back(self, records: Iterable[ConsumerRecord]) -> None:
+        """Take back records of `take_ahead` that were not returned."""
+        self._ahead.extendleft(reversed(list(records)))
 
     async def _poll(self, timeout_ms: int) -> list[ConsumerRecord]:
         if not self._cluster.meters.is_measuring:

@@ -12,8 +12,7 @@ from collections import Counter
 from enum import Enum
 
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now
-from barnabas.broker.groups.consumer_group import FIRST_EPOCH
-from barnabas.broker.groups.consumer_member import UNKNOWN_EPOCH
+from barnabas.broker.groups.epoch_group import EpochGroup
 from barnabas.broker.groups.group import Commit, GroupType
 from barnabas.broker.groups.state_transitions import Moves
 from barnabas.broker.groups.streams import records
@@ -34,7 +33,6 @@ from barnabas.protocol.messages.group_log import (
     StreamsGroupTargetAssignmentMemberKey,
     StreamsGroupTargetAssignmentMemberValue,
     StreamsGroupTargetAssignmentMetadataKey,
-    StreamsGroupTargetAssignmentMetadataValue,
     StreamsGroupTopologyKey,
     StreamsGroupTopologyValue,
 )
@@ -50,7 +48,6 @@ StreamsGroupKey = (
 )
 """Keys of all records of streams groups."""
 
-STREAMS_PROTOCOL_TYPE = "streams"
 NO_TASKS = TaskSet()
 
 _COMMIT_WITH_EPOCHS = 9
@@ -108,24 +105,17 @@ STREAMS_GROUP_MOVES: Moves[StreamsGroupState] = {
 }
 
 
-class StreamsGroup:
+class StreamsGroup(EpochGroup[StreamsMember, TaskSet]):
     """Implements `broker.groups.group.Group`."""
 
+    type = GroupType.STREAMS
+
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.epoch = FIRST_EPOCH
-        self.metadata_hash = 0
-        """Hash of names, ids, partition counts and racks of all topics of the topology."""
+        super().__init__(group_id)
         self.validated_topology_epoch = -1
         """Epoch of the topology whose topics are as they must be; -1 if they are not."""
         self.assignment_configs: dict[str, str] = {}
         """Configs of the assignor when the epoch began."""
-        self.assignment_epoch = FIRST_EPOCH
-        self.assignment_timestamp_ms = 0
-        """Wall time of the last target assignment; 0 if there was none or the log does not have it."""
-        self.members: dict[str, StreamsMember] = {}
-        self.targets: dict[str, TaskSet] = {}
-        """Target assignment by member id."""
         self.owners = TaskOwners()
         self.topology: Topology | None = None
         self.metadata_bytes = 0
@@ -143,21 +133,7 @@ class StreamsGroup:
         self.endpoints = EndpointPartitions()
         """Soft state."""
 
-    def __repr__(self) -> str:
-        return (
-            f"{self.group_id} {self.state.name} epoch {self.epoch} assignment epoch {self.assignment_epoch} "
-            f"members {len(self.members)}"
-        )
-
     # -- the Group protocol
-
-    @property
-    def type(self) -> GroupType:
-        return GroupType.STREAMS
-
-    @property
-    def protocol_type(self) -> str:
-        return STREAMS_PROTOCOL_TYPE
 
     @property
     def state(self) -> StreamsGroupState:
@@ -174,19 +150,8 @@ class StreamsGroup:
     def state_name(self) -> str:
         return self.state.value
 
-    def is_empty(self) -> bool:
-        return not self.members
-
-    def empty_since_ms(self) -> int | None:
-        """None: the log does not record when the last member left, so each offset expires by its own commit time."""
-        return None
-
     def is_subscribed_to(self, topic: str) -> bool:
         return bool(self.members) and self.topology is not None and topic in self.topology.reading
-
-    def check_delete(self) -> None:
-        if self.members:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def tombstones(self) -> list[CoordinatorRecord]:
         of_members = [it for member_id in self.members for it in records.member_tombstones(self.group_id, member_id)]
@@ -199,7 +164,7 @@ class StreamsGroup:
 
         Accepts an older epoch if the member had tasks in it; `check_commit_of` then checks each partition.
         """
-        if self._commits_from_outside(commit):
+        if self.commits_from_outside(commit):
             return
         member = self.member(commit.member_id)
         if not commit.transactional and commit.version < _COMMIT_WITH_EPOCHS:
@@ -218,7 +183,7 @@ class StreamsGroup:
 
         Raises KafkaError STALE_MEMBER_EPOCH. To be called after `check_commit`.
         """
-        if self._commits_from_outside(commit):
+        if self.commits_from_outside(commit):
             return
         member = self.member(commit.member_id)
         if commit.generation_or_epoch == member.epoch:
@@ -237,18 +202,6 @@ class StreamsGroup:
                 f" {subtopology_id}-{partition}."
             )
 
-    def _commits_from_outside(self, commit: Commit) -> bool:
-        if commit.generation_or_epoch >= 0:
-            return False
-        if not self.members:
-            return True
-        # Transactional producers need not name their member.
-        return (
-            commit.transactional
-            and commit.generation_or_epoch == -1
-            and not (commit.member_id or commit.group_instance_id)
-        )
-
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if member_id is None and member_epoch < 0:
             return
@@ -259,14 +212,6 @@ class StreamsGroup:
             )
 
     # -- members
-
-    def member(self, member_id: str) -> StreamsMember:
-        """Raises KafkaError UNKNOWN_MEMBER_ID."""
-        member = self.members.get(member_id)
-        if member is None:
-            message = f"Member {member_id} is not a member of group {self.group_id}."
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, message)
-        return member
 
     def requires(self, topic: str) -> bool:
         """True if tasks need the topic. A repartition sink is also a source, except in an invalid topology."""
@@ -291,11 +236,7 @@ class StreamsGroup:
                 else:
                     self._remove(member_id)
             case StreamsGroupTargetAssignmentMetadataKey():
-                if isinstance(value, StreamsGroupTargetAssignmentMetadataValue):
-                    self.assignment_epoch = value.assignment_epoch
-                    self.assignment_timestamp_ms = max(value.assignment_timestamp, 0)
-                else:
-                    self.assignment_epoch, self.assignment_timestamp_ms = UNKNOWN_EPOCH, 0
+                self.replay_target_epoch(value)
             case StreamsGroupTargetAssignmentMemberKey(member_id=member_id):
                 if isinstance(value, StreamsGroupTargetAssignmentMemberValue):
                     self.targets[member_id] = TaskSet(

@@ -10,12 +10,12 @@ Knows no other kind of group.
 from __future__ import annotations
 
 from barnabas.broker.coordinator.outcome import Now, Outcome, Reply
-from barnabas.broker.groups.consumer_assignments import matters
 from barnabas.broker.groups.consumer_member import JOIN_EPOCH, LEAVE_EPOCH
-from barnabas.broker.groups.decision_notes import note_epoch, note_member_fenced
+from barnabas.broker.groups.decision_notes import note_epoch
 from barnabas.broker.groups.group import Client, GroupContext, GroupType
 from barnabas.broker.groups.group_configs import streams_heartbeat_interval_ms, streams_session_timeout_ms
 from barnabas.broker.groups.group_update import Update
+from barnabas.broker.groups.groups_of_type import GroupsOfType
 from barnabas.broker.groups.limits import MOST_GROUP_BYTES
 from barnabas.broker.groups.sessions import Sessions
 from barnabas.broker.groups.streams import records
@@ -33,8 +33,9 @@ from barnabas.broker.groups.streams.heartbeat import (
 from barnabas.broker.groups.streams.member import MemberState, StreamsMember
 from barnabas.broker.groups.streams.preparation import Preparations, Prepared
 from barnabas.broker.groups.streams.reconciliation import Reconciliation
-from barnabas.broker.groups.streams.streams_group import StreamsGroup, StreamsGroupKey
+from barnabas.broker.groups.streams.streams_group import StreamsGroup
 from barnabas.broker.groups.streams.tasks import TaskSet
+from barnabas.broker.groups.topic_hashes import changed_topics
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.group_log import StreamsGroupMemberMetadataKey, StreamsGroupMetadataKey
@@ -45,17 +46,21 @@ from barnabas.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
 )
-from barnabas.protocol.schema import Message
 
 
-class StreamsGroups:
+class StreamsGroups(GroupsOfType[StreamsGroup]):
     """The streams groups of one partition of `__consumer_offsets`."""
 
+    group_class = StreamsGroup
+    metadata_key = StreamsGroupMetadataKey
+    member_key = StreamsGroupMemberMetadataKey
+    name_if_missing = "Streams group"
+
     def __init__(self, context: GroupContext) -> None:
-        self._context = context
+        super().__init__(context)
         self.preparations = Preparations(context)
         self._assignments = Assignments(context, self.preparations)
-        self._sessions = Sessions("streams", context.timers, self._member, self._fence)
+        self._sessions = Sessions("streams", context.timers, self.member, self.fence)
 
     # -- StreamsGroupHeartbeat
 
@@ -174,24 +179,6 @@ class StreamsGroups:
 
     # -- lookup
 
-    def find(self, group_id: str) -> StreamsGroup | None:
-        """None if the group does not exist or is of another kind."""
-        group = self._context.groups.get(group_id)
-        return group if isinstance(group, StreamsGroup) else None
-
-    def group(self, group_id: str) -> StreamsGroup:
-        """Raises KafkaError GROUP_ID_NOT_FOUND."""
-        group = self._context.groups.get(group_id)
-        if group is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Streams group {group_id} not found.")
-        if not isinstance(group, StreamsGroup):
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
-        return group
-
-    def _member(self, group_id: str, member_id: str) -> StreamsMember | None:
-        group = self.find(group_id)
-        return None if group is None else group.members.get(member_id)
-
     def _group_to_join(self, request: StreamsGroupHeartbeatRequest, update: Update) -> StreamsGroup:
         """The group, or a new one that is not written yet. Raises KafkaError: GROUP_ID_NOT_FOUND,
         GROUP_MAX_SIZE_REACHED."""
@@ -202,10 +189,7 @@ class StreamsGroups:
             update.records += found.tombstones()
             return StreamsGroup(request.group_id)
         group = self.group(request.group_id)
-        most = self._context.settings().group_streams_max_size
-        if len(group.members) >= most and request.member_id not in group.members:
-            message = f"The streams group has reached its maximum capacity of {most} members."
-            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+        self._check_room(group, request.member_id, self._context.settings().group_streams_max_size)
         return group
 
     # -- leaving
@@ -230,34 +214,13 @@ class StreamsGroups:
         left = len(group.members) - 1
         note_epoch(update.notes, group, epoch, f"{cause}; {left or 'no'} members remain")
 
-    def _fence(self, group_id: str, member_id: str, reason: str, now: Now) -> Outcome:
-        """Timer: remove the member if it is still in the group."""
-        group = self.find(group_id)
-        member = None if group is None else group.members.get(member_id)
-        if group is None or member is None:
-            return Outcome()
-        update = Update(now)
-        note_member_fenced(update.notes, group_id, member_id, reason)
-        self._remove(group, member, update, f"{member_id} is fenced, {reason}")
-        return update.outcome()
-
     # -- the machine
 
-    def replay(self, key: StreamsGroupKey, value: Message | None) -> None:
-        group_id = key.group_id
-        group = self.find(group_id)
-        if group is None:
-            if value is None:
-                # The tombstone refers to a group whose records were compacted away.
-                return
-            group = StreamsGroup(group_id)
-            self._context.groups.put(group)
-        group.replay(key, value)
-        if value is None and isinstance(key, StreamsGroupMemberMetadataKey):
-            self._sessions.forget(group_id, key.member_id)
-        if value is None and isinstance(key, StreamsGroupMetadataKey):
-            self._assignments.forget(group_id)
-            self._context.groups.remove(group_id)
+    def _member_removed(self, group_id: str, member_id: str) -> None:
+        self._sessions.forget(group_id, member_id)
+
+    def _group_removed(self, group_id: str) -> None:
+        self._assignments.forget(group_id)
 
     def loaded(self, now: Now) -> Outcome:
         """The whole log has been replayed: start the sessions."""
@@ -271,16 +234,12 @@ class StreamsGroups:
 
     def metadata_changed(self, delta: MetadataDelta, now: Now) -> Outcome:
         """Topics were created, deleted, extended or moved. Groups check their topics at the next heartbeat."""
-        names = [topic.name for topic in delta.changed_topics.values() if matters(topic)]
-        names += [topic.name for topic in delta.deleted_topics.values()]
+        names = changed_topics(delta)
         for name in names:
             self.preparations.topic_changed(name)
         for group in self._groups() if names else ():
             group.topic_changes += any(group.requires(name) for name in names)
         return Outcome()
-
-    def _groups(self) -> list[StreamsGroup]:
-        return [group for group in self._context.groups if isinstance(group, StreamsGroup)]
 
 
 def refusal(error: KafkaError) -> HeartbeatResult:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from barnabas.broker.node import BrokerNode
+from barnabas.broker.parts import BrokerParts
 from barnabas.protocol.acls import AclOperation, AclPermissionType, AclResourceType, PatternType
 from barnabas.protocol.messages.metadata_log import AccessControlEntryRecord
 from barnabas.protocol.sasl.scram import ScramIdentity
@@ -39,7 +39,7 @@ class RightsPromises:
         self._seen: dict[int, _Seen] = {}
         """By broker."""
 
-    def decided(self, broker: BrokerNode, request: Request, tried: Tried, *, allowed: bool) -> None:
+    def decided(self, broker: BrokerParts, request: Request, tried: Tried, *, allowed: bool) -> None:
         """A broker has decided about a request."""
         principal, settings = str(request.principal), broker.settings
         acls = self._acls(broker, request.peer_host)
@@ -58,7 +58,7 @@ class RightsPromises:
             ),
         )
 
-    def identified(self, broker: BrokerNode, user: str, identity: ScramIdentity | None) -> None:
+    def identified(self, broker: BrokerParts, user: str, identity: ScramIdentity | None) -> None:
         """A broker has looked up a user that logs in."""
         users = broker.metadata.image.others.scram
         known = [bytes(record.stored_key) for (name, _), record in users.items() if name == user]
@@ -68,7 +68,7 @@ class RightsPromises:
             lambda: f"broker {broker.settings.node_id} takes {user} for {identity}, and shows {len(known)} passwords",
         )
 
-    def _acls(self, broker: BrokerNode, host: str) -> list[Acl]:
+    def _acls(self, broker: BrokerParts, host: str) -> list[Acl]:
         node_id, records = broker.settings.node_id, broker.metadata.image.others.acls
         seen = self._seen.get(node_id)
         if seen is None or seen.records is not records:

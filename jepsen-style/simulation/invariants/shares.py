@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from barnabas.broker.node import BrokerNode
+from barnabas.broker.parts import BrokerParts
 from barnabas.broker.shares.acquisition import Wanted
 from barnabas.broker.shares.led_partitions import LedSharePartition
 from barnabas.broker.shares.record_state import RecordState
@@ -222,7 +222,7 @@ class SharePromises:
 
     # ---- rest
 
-    def not_at_rest(self, brokers: Iterable[BrokerNode]) -> str:
+    def not_at_rest(self, brokers: Iterable[BrokerParts]) -> str:
         """A record that is still acquired; empty if there is none."""
         for broker in brokers:
             for led in broker.shares.partitions:
@@ -231,7 +231,7 @@ class SharePromises:
                         return f"{_named(led.key)}: offsets {first} to {last} are acquired"
         return ""
 
-    def check_agreement(self, brokers: Sequence[BrokerNode]) -> None:
+    def check_agreement(self, brokers: Sequence[BrokerParts]) -> None:
         """Leaders and share coordinators, when nothing is acquired and nothing is being stored."""
         for broker in brokers:
             for led in broker.shares.partitions:
@@ -268,7 +268,7 @@ def _differences(led: LedSharePartition, state: ShareState) -> Iterator[str]:
             yield f"offset {offset} is acknowledged at its leader, and stored as {stored}"
 
 
-def _stored(brokers: Sequence[BrokerNode], key: SharePartitionKey) -> ShareState | None:
+def _stored(brokers: Sequence[BrokerParts], key: SharePartitionKey) -> ShareState | None:
     """None if no coordinator has it."""
     for broker in brokers:
         try:

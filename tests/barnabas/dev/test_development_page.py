@@ -17,7 +17,7 @@ BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def test_the_program_prints_what_the_page_shows() -> None:
-    (_, program), (_, expected), _ = BLOCKS
+    (_, program), (_, expected), *_ = BLOCKS
     printed = io.StringIO()
     with redirect_stdout(printed):
         exec(program, {"__name__": "__main__"})
@@ -25,9 +25,10 @@ def test_the_program_prints_what_the_page_shows() -> None:
 
 
 def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
-    (tmp_path / "test_page.py").write_text(BLOCKS[2][1])
+    for number, (_, tests) in enumerate(BLOCKS[2:]):
+        (tmp_path / f"test_page_{number}.py").write_text(tests)
     result = run_pytest(tmp_path)
-    assert "2 passed" in result.stdout, result.stdout + result.stderr
+    assert "5 passed" in result.stdout, result.stdout + result.stderr
 
 
 def test_the_page_names_the_options_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import trio
 
-from barnabas.broker.node import BrokerNode
+from barnabas.broker.parts import BrokerParts
 from barnabas.broker.replication.partition import Partition
 from barnabas.cluster.simulated import BROKER_PORT, CONTROLLER_PORT, SettingsOf, SimulatedCluster
 from barnabas.kraft.metadata.image import PartitionImage
@@ -119,15 +119,13 @@ class Rig:
         """A connection of its own."""
         return Channel(self.world, self.nursery, self.name(node), self.port(node), client_id="story")
 
-    async def ask(
-        self, node: int, request: Message, version: int | None = None, timeout_ms: int = 60_000
-    ) -> Any:
+    async def ask(self, node: int, request: Message, version: int | None = None, timeout_ms: int = 60_000) -> Any:
         """The answer of a node, over one connection to each."""
         if node not in self._channels:
             self._channels[node] = self.channel(node)
         return await self._channels[node].call(request, timeout_ms=timeout_ms, version=version)
 
-    def broker(self, node: int) -> BrokerNode:
+    def broker(self, node: int) -> BrokerParts:
         services = self.cluster.node_of(node).broker
         assert services is not None, f"broker {node} is not up"
         return services
@@ -153,9 +151,7 @@ class Rig:
             while not holds():
                 await trio.sleep(0.01)
 
-    async def create(
-        self, name: str, partitions: int = 1, replicas: int | Sequence[int] = 1, **configs: str
-    ) -> bytes:
+    async def create(self, name: str, partitions: int = 1, replicas: int | Sequence[int] = 1, **configs: str) -> bytes:
         """A topic that every broker knows, with its replicas; gives its id. `replicas`: how many, or which for all."""
         topic = CreatableTopic(
             name=name,
@@ -176,7 +172,7 @@ class Rig:
         await self.until(lambda: all(self._knows(node.broker, name) for node in self.cluster.brokers))
         return bytes(result.topic_id)
 
-    def _knows(self, broker: BrokerNode | None, name: str) -> bool:
+    def _knows(self, broker: BrokerParts | None, name: str) -> bool:
         if broker is None:
             return True
         topic = broker.metadata.image.topics.by_name.get(name)

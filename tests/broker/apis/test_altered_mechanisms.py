@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 import trio
 
-from barnabas.broker.node import BrokerNode
+from barnabas.broker.parts import BrokerParts
 from barnabas.cluster.simulated import BROKER_PORT
 from barnabas.kraft.metadata.image import BROKER_RESOURCE
 from barnabas.protocol.errors import ErrorCode
@@ -97,7 +97,7 @@ async def alter(rig: Rig, changes: Mapping[str, str | None], node: int = 1) -> t
     return result.error_code, result.error_message or ""
 
 
-def _has(broker: BrokerNode, changes: Mapping[str, str | None]) -> bool:
+def _has(broker: BrokerParts, changes: Mapping[str, str | None]) -> bool:
     applied = broker.metadata_log.applied_offset
     config = broker.metadata.image.config(BROKER_RESOURCE, "1")
     return all(config.get(name) == value for name, value in changes.items()) and applied >= broker.metadata.image.offset

@@ -56,7 +56,7 @@ class Stage:
             rig, port = self.rig, 7000 + len(self._channels)
             broker = rig.broker(1)
             bound = await broker.world.network.listen(rig.name(1), port)
-            rig.nursery.start_soon(broker._server.serve, bound, protocol, Named(principal))
+            rig.nursery.start_soon(broker.server.serve, bound, protocol, Named(principal))
             self._channels[key] = Channel(rig.world, rig.nursery, rig.name(1), port, client_id="story")
         return await self._channels[key].call(request, timeout_ms=60_000)
 
@@ -106,7 +106,7 @@ class Rights:
 
 def give_rights(rig: Rig, allowed: Mapping[tuple[str, AclOperation, AclResourceType], str]) -> None:
     """Broker 1 gets an authorizer."""
-    execution = rig.broker(1)._dispatcher._execution
+    execution = rig.broker(1).dispatcher._execution
     object.__setattr__(execution, "authorizer", Rights(allowed))
 
 

@@ -41,7 +41,7 @@ class Named:
 
 
 def name_users(rig: Rig, node: int = 1, others: Mapping[str, str] | None = None) -> None:
-    server: Any = rig.broker(node)._server
+    server: Any = rig.broker(node).server
     server._service = replace(server._service, handle=Named(server._service.handle, others or {}))
 
 

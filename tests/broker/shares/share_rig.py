@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from barnabas.broker.node import BrokerNode
+from barnabas.broker.parts import BrokerParts
 from barnabas.broker.shares.state import UNINITIALIZED_OFFSET, SharePartitionKey
 from barnabas.protocol.messages import share_acknowledge, share_fetch
 from barnabas.protocol.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
@@ -76,9 +76,7 @@ class Member:
                 share_fetch.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
                 for first, last, types in (acks if index == partitions[0] else ())
             ]
-            request.topics[0].partitions.append(
-                FetchPartition(partition_index=index, acknowledgement_batches=batches)
-            )
+            request.topics[0].partitions.append(FetchPartition(partition_index=index, acknowledgement_batches=batches))
         if forgotten:
             request.forgotten_topics_data = [ForgottenTopic(topic_id=self.topic_id, partitions=list(forgotten))]
         response = await self.channel.call(request, timeout_ms=60_000, version=version)
@@ -158,7 +156,7 @@ def values(data: PartitionData | None) -> list[str]:
     return [found[each] for each in wanted if each in found]
 
 
-def start_offset(node: BrokerNode, topic_id: bytes, group: str = "work", index: int = 0) -> int:
+def start_offset(node: BrokerParts, topic_id: bytes, group: str = "work", index: int = 0) -> int:
     """The start offset of a share partition in its leader's memory."""
     led = node.shares.partitions.find(SharePartitionKey(group, topic_id, index))
     assert led is not None and led.core is not None

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.feature("CG-19")
 
 @on_cluster(**ALONE)
 async def test_a_changed_config_holds_at_once(rig: Rig) -> None:
-    configs = rig.broker(1)._share_configs
+    configs = rig.broker(1).share_configs
     assert configs("work").terms.lock_ms == 30_000
     assert configs("work") is configs("work"), "it is made once"
     await rig.configure(GROUP_RESOURCE, "work", share_record_lock_duration_ms="15000")

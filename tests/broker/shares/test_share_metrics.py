@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from barnabas.broker.node import BrokerNode
+from barnabas.broker.parts import BrokerParts
 from barnabas.broker.shares.lags import ShareLags, share_lag_families
 from barnabas.broker.shares.metrics import share_partition_families
 from barnabas.protocol.acknowledge_type import AcknowledgeType
@@ -27,7 +27,7 @@ QUICK_PRUNING = {
 }
 
 
-def numbers(node: BrokerNode) -> dict[tuple[str, tuple[str, ...]], float]:
+def numbers(node: BrokerParts) -> dict[tuple[str, tuple[str, ...]], float]:
     """By name, without Kafka's prefix, and label values; of a histogram the count."""
     gathered = [lambda: share_partition_families(node.shares.partitions), *node.coordination.families()]
     return {

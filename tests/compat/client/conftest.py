@@ -28,6 +28,14 @@ _KINDS = [pytest.param(kind, marks=[pytest.mark.compat, pytest.mark.client(kind)
 LONGEST_TEST_SECONDS = 60
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The half of a test that runs on Apache Kafka is nightly if the test is marked so."""
+    for item in items:
+        kind = getattr(item, "callspec", None) and item.callspec.params.get("kind_of_cluster")  # type: ignore[attr-defined]
+        if kind == APACHE_KAFKA and item.get_closest_marker("nightly_on_kafka"):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True)
 def nothing_hangs() -> Iterator[None]:
     """A test that waits for ever fails, and says where; the others still have their turn."""

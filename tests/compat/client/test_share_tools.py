@@ -16,7 +16,12 @@ from tests.compat.foreign import Confluent, Sent
 from tests.compat.java import Java
 from tests.compat.running_programs import Program
 
-pytestmark = [pytest.mark.compat, pytest.mark.client("java"), pytest.mark.feature("TO-05", "TO-09", "AD-04")]
+pytestmark = [
+    pytest.mark.compat,
+    pytest.mark.client("java"),
+    pytest.mark.feature("TO-05", "TO-09", "AD-04"),
+    pytest.mark.nightly_on_kafka,
+]
 
 WAIT_SECONDS = 40.0
 
