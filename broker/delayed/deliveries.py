@@ -53,7 +53,7 @@ FOUND_IN_A_STEP = 1_000
 KEPT_OPEN_MS = 60_000
 """If nothing is due for so long, produced batches are not kept open."""
 BUILT_AT_ONCE = 50
-"""So few small records are built into a batch at once: a thread would cost more."""
+"""Up to so many small records are built into a batch at once: a thread would cost more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ _FINAL_READERS = 2
 
 
 class _Decisions:
-    """What the external coordinator of one thread has stored."""
+    """The decisions that the external coordinator of one thread has stored."""
 
     def __init__(self) -> None:
         self.committed: list[int] = []

@@ -32,7 +32,7 @@ def ends(story: Story, first: list[int], second: list[int]) -> set[str]:
     return bugs(story.judged_by(TwoPhaseChecker()))
 
 
-def test_a_decision_is_carried_out_whoever_completes_it() -> None:
+def test_a_decision_is_carried_out_by_a_later_client_too() -> None:
     assert ends(tale("ok", "info", "fail", committed=[1, 2]), [1, 2], [1, 2]) == set()
 
 

@@ -30,7 +30,7 @@ class Row:
     counts: Counter[Verdict] = field(default_factory=Counter)
     seconds: float = 0.0
     reasons: Counter[str] = field(default_factory=Counter)
-    """Of skipped tests."""
+    """Reasons of skipped tests."""
 
     @classmethod
     def of(cls, found: Sequence[Result]) -> Row:
