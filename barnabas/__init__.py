@@ -105,6 +105,7 @@ if TYPE_CHECKING:
     from barnabas.client.shares.record import ShareRecord
     from barnabas.client.shares.share_consumer import ShareConsumer
     from barnabas.dev.embedded import embedded
+    from barnabas.fault_proxy.embedded import proxy
     from barnabas.protocol.acknowledge_type import AcknowledgeType
 
     __version__: str
@@ -134,6 +135,7 @@ _NAMES = {
     "barnabas.client.shares.record": ("ShareRecord",),
     "barnabas.client.shares.share_consumer": ("ShareConsumer",),
     "barnabas.dev.embedded": ("embedded",),
+    "barnabas.fault_proxy.embedded": ("proxy",),
     "barnabas.protocol.acknowledge_type": ("AcknowledgeType",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
@@ -239,6 +241,7 @@ __all__ = [
     "delivery_header",
     "embedded",
     "errors",
+    "proxy",
     "sync",
 ]
 

@@ -1,5 +1,6 @@
 """The pytest plug-in of Barnabas: `barnabas_cluster`, a real cluster as a fixture, `barnabas_broker`, one broker in the
-test process (`barnabas.dev.fixtures`), and `barnabas_simulated_cluster`.
+test process, with `barnabas_proxy` before it (`barnabas.dev.fixtures`), `barnabas_check`, an application under faults
+(`barnabas.check.fixtures`), and `barnabas_simulated_cluster`.
 
     def test_mine(barnabas_cluster):
         barnabas_cluster.create_topic("flights", partitions=3)
@@ -32,7 +33,7 @@ import pytest
 if TYPE_CHECKING:
     from barnabas.testing.simulated import SimulatedClusterForTests
 
-pytest_plugins = ["barnabas.dev.fixtures"]
+pytest_plugins = ["barnabas.dev.fixtures", "barnabas.check.fixtures"]
 
 SIMULATED = "barnabas_simulated_cluster"
 STOP_SECONDS = 60.0

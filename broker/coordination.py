@@ -38,6 +38,7 @@ from barnabas.broker.dispatch import (
     transaction_handlers,
 )
 from barnabas.broker.groups.coordinator import GroupCoordinatorPorts, group_coordinator
+from barnabas.broker.groups.group_memory import GroupMemory
 from barnabas.broker.internal_topics import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.metrics import Families
@@ -73,6 +74,8 @@ class CoordinationPorts:
     decisions: Decisions
     broker_epoch: Callable[[], int]
     channels: BrokerChannels
+    most_group_bytes: int
+    """Memory that groups may hold."""
 
 
 def _image_of(metadata: MetadataCache) -> MetadataImage:
@@ -95,6 +98,7 @@ class Coordination:
         self._share_writes = ShareStateWrites(world.stopwatch)
         self._share_state_ports = ShareStatePorts(self.shares, self._share_writes)
         self.share_states = self._share_state_client()
+        self.group_memory = GroupMemory(ports.most_group_bytes)
         group_ports = GroupCoordinatorPorts(
             world,
             ports.background,
@@ -104,6 +108,7 @@ class Coordination:
             ports.decisions,
             self._group_events,
             self.share_states,
+            self.group_memory,
         )
         transaction_ports = TransactionCoordinatorPorts(
             world,

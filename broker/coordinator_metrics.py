@@ -28,7 +28,7 @@ Samples = list[tuple[Labels, float]]
 def group_families(groups: Coordinator[GroupMachine], events: GroupEvents) -> Iterator[Family]:
     states: Counter[tuple[str, str]] = Counter()
     members: Samples = []
-    offsets = 0
+    offsets = held_bytes = 0
     for shard in groups.shards:
         if shard.state is not ShardState.ACTIVE:
             continue
@@ -37,11 +37,14 @@ def group_families(groups: Coordinator[GroupMachine], events: GroupEvents) -> It
         for group in machine.offsets.all_groups():
             states[group.type.value, group.state_name()] += 1
             members.append(((group.group_id,), len(getattr(group, "members", ()))))
+            held_bytes += group.held.size_bytes
     name, text = "kafka_coordinator_group_groupmetadatamanager_numgroups", "Groups that this broker coordinates."
     yield Family("gauge", name, text, ("protocol", "state"), sorted(states.items()))
     text = "Committed offsets, one for each group and partition."
     yield Family.of("gauge", "kafka_coordinator_group_groupmetadatamanager_numoffsets", text, offsets)
     yield Family("gauge", "kafka_consumergroup_members", "Members of a group.", ("consumergroup",), members)
+    text = "Memory of what members sent to the groups of this broker."
+    yield Family.of("gauge", "barnabas_group_memory_bytes", text, held_bytes)
     prefix = "kafka_server_groupcoordinatormetrics_"
     for name, text, value in (
         ("offset_commit", "Offsets that were committed, of one partition each.", events.commits),

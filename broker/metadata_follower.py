@@ -14,6 +14,7 @@ from barnabas.kraft.metadata.loader import MetadataLoader
 from barnabas.kraft.metadata.snapshot import difference, image_to_records
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.protocol.schema import Message
+from barnabas.runtime.at_once import Stepwise
 
 
 class MetadataFollower:
@@ -73,22 +74,18 @@ class MetadataFollower:
 
     # -- MetadataListener
 
-    def handle_commit(self, batch: CommittedBatch) -> None:
+    def handle_commit(self, batch: CommittedBatch) -> Stepwise[None]:
         deltas: list[MetadataDelta] = []
         if batch.records:
-            deltas = self._loader.handle_commit(
-                batch.base_offset, batch.epoch, batch.append_time_ms, batch.records, continues=batch.continues
+            deltas = yield from self._loader.commit_steps(
+                batch.base_offset, batch.epoch, batch.append_time_ms, batch.records
             )
         self._loader.last_offset = batch.last_offset
         self.replica.snapshots.look_at(deltas)
         self._apply(deltas)
 
-    def handle_snapshot(
-        self, records: list[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool
-    ) -> None:
-        delta = self._loader.handle_snapshot(records, offset, epoch, timestamp_ms, continues=continues)
-        if delta is not None:
-            self._apply([delta])
+    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> Stepwise[None]:
+        self._apply([(yield from self._loader.snapshot_steps(records, offset, epoch, timestamp_ms))])
 
     def handle_leader_change(self, leader_id: int | None, epoch: int) -> None:
         self.leader_changed(leader_id)

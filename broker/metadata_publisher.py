@@ -15,6 +15,7 @@ import trio
 
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.image import MetadataImage, TopicImage
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.steps import Steps
 from barnabas.storage.log_dir_work import NewLog
 
@@ -26,12 +27,12 @@ class MetadataPublisher:
 
     def __init__(
         self,
-        prepare: Callable[[MetadataDelta], list[NewLog]],
+        prepare: Callable[[MetadataDelta], Stepwise[list[NewLog]]],
         make_logs: Callable[[list[NewLog]], Awaitable[None]],
         announce: Callable[[MetadataDelta], None],
         publish: Callable[[MetadataDelta], Steps],
     ) -> None:
-        """`announce` is called for each step at once; `prepare` just before the logs that it returns are created and
+        """`announce` is called for each step at once; `prepare` just before the logs that it finds are created and
         the step is published. `publish` yields where other tasks may run.
         """
         self._announce = announce
@@ -40,6 +41,8 @@ class MetadataPublisher:
         self._publish = publish
         self._waiting: deque[MetadataDelta] = deque()
         """Steps in order; the logs of the first one are being created."""
+        self._preparing: Stepwise[list[NewLog]] | None = None
+        """The rest of the preparation of the first one, if it has begun and takes long."""
         self._wanted: list[NewLog] = []
         self._publishing: Steps | None = None
         """The rest of the publication of the first one, if it has begun."""
@@ -68,8 +71,8 @@ class MetadataPublisher:
         """Announce a step, and publish it now or in its turn."""
         self._announce(delta)
         if not self._waiting:
-            self._wanted = self._prepare(delta)
-            if not self._wanted:
+            self._begin_to_prepare(delta)
+            if self._preparing is None and not self._wanted:
                 self._publishing = self._publish(delta)
                 if next(self._publishing, _OVER) is _OVER:
                     self._publishing = None
@@ -77,12 +80,31 @@ class MetadataPublisher:
             self._bell.set()
         self._waiting.append(delta)
 
+    def _begin_to_prepare(self, delta: MetadataDelta) -> None:
+        """Take the first step, which is the only one for most."""
+        self._preparing, self._wanted = self._prepare(delta), []
+        try:
+            next(self._preparing)
+        except StopIteration as end:
+            self._preparing, self._wanted = None, end.value
+
+    async def _end_to_prepare(self, preparing: Stepwise[list[NewLog]]) -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+            try:
+                next(preparing)
+            except StopIteration as end:
+                self._preparing, self._wanted = None, end.value
+                return
+
     async def run(self) -> None:
         """Run until cancelled."""
         while True:
             await self._bell.wait()
             self._bell = trio.Event()
             while self._waiting:
+                if self._preparing is not None:
+                    await self._end_to_prepare(self._preparing)
                 if self._wanted:
                     await self._make_logs(self._wanted)
                 publishing, self._publishing = self._publishing or self._publish(self._waiting[0]), None
@@ -90,7 +112,7 @@ class MetadataPublisher:
                     await trio.lowlevel.checkpoint()
                 self._waiting.popleft()
                 if self._waiting:
-                    self._wanted = self._prepare(self._waiting[0])
+                    self._begin_to_prepare(self._waiting[0])
                 callbacks, self._afterwards = self._afterwards, []
                 for callback in callbacks:
                     callback()

@@ -65,7 +65,7 @@ from barnabas.runtime.background import Background
 from barnabas.runtime.channel import Channel
 from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.dispatch import Dispatcher
-from barnabas.runtime.memory import SESSIONS_PART
+from barnabas.runtime.memory import GROUPS_PART, SESSIONS_PART
 from barnabas.runtime.process import CannotRun
 from barnabas.runtime.quotas.rate import QuotaWindows
 from barnabas.runtime.server import Server, ServerLimits
@@ -248,6 +248,7 @@ class BrokerParts:
             decisions=self.decisions,
             broker_epoch=self._broker_epoch,
             channels=self._channels,
+            most_group_bytes=self.limits.memory_limit_bytes // GROUPS_PART,
         )
         self.coordination = Coordination(ports)
         self.groups, self.transactions = self.coordination.groups, self.coordination.transactions

@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -40,6 +41,8 @@ COMPRESSIONS = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression
 MAX_CLIENTS = 16_384
 MAX_KEPT = 200_000
 """Values of all clients together. Above it, the values of the clients that pushed longest ago are dropped."""
+MAX_KEPT_BYTES = 32 << 20
+"""The same for the characters of their names and attributes."""
 LEAST_EXPIRY_MS = 60_000
 DECOMPRESSED = 16
 """A push may decompress to this many times telemetry.max.bytes."""
@@ -97,6 +100,9 @@ def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
+Push = Generator[Callable[[], list[Point]], list[Point], None]
+"""A push in progress: it yields slow work, and is sent the result or thrown the exception."""
+
 Series = tuple[str, tuple[tuple[str, str], ...]]
 """Name and attributes."""
 
@@ -115,13 +121,21 @@ class Instance:
     terminating: bool = False
     last_error: ErrorCode = ErrorCode.NONE
     values: dict[Series, float] = field(default_factory=dict)
+    size_bytes: int = 0
+    """Characters of the names and attributes of the values."""
 
     def take(self, points: list[Point]) -> None:
         """A push replaces all values, but its sums may be deltas to add to the previous ones."""
-        before, self.values = self.values, {}
+        before = self.values
+        self.forget_values()
         for name, attributes, value, is_delta in points:
             key = (name, attributes)
+            if key not in self.values:
+                self.size_bytes += len(name) + sum(len(label) + len(text) for label, text in attributes)
             self.values[key] = before.get(key, 0.0) + value if is_delta else value
+
+    def forget_values(self) -> None:
+        self.values, self.size_bytes = {}, 0
 
     def may_get(self, now_ms: int) -> bool:
         last = max((each for each in (self.got_ms, self.pushed_ms) if each is not None), default=None)
@@ -200,9 +214,10 @@ class ClientTelemetry:
             requested_metrics=instance.metrics,
         )
 
-    def push(self, request: PushTelemetryRequest, asker: Asker, now_ms: int) -> None:
-        """PushTelemetry. Raises KafkaError: INVALID_REQUEST, THROTTLING_QUOTA_EXCEEDED, UNKNOWN_SUBSCRIPTION_ID,
-        UNSUPPORTED_COMPRESSION_TYPE, TELEMETRY_TOO_LARGE, INVALID_RECORD.
+    def push(self, request: PushTelemetryRequest, asker: Asker, now_ms: int) -> Push:
+        """PushTelemetry, in steps; the metrics are read away from the event loop. Raises KafkaError: INVALID_REQUEST,
+        THROTTLING_QUOTA_EXCEEDED, UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE, TELEMETRY_TOO_LARGE,
+        INVALID_RECORD.
         """
         if request.client_instance_id in _RESERVED:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the request has no client instance id")
@@ -210,8 +225,13 @@ class ClientTelemetry:
         try:
             self._check_push(request, instance, now_ms)
             if request.metrics:
-                instance.take(self._read(request))
+                instance.take((yield partial(_read, request, DECOMPRESSED * self._max_bytes)))
                 self._make_room()
+        except MalformedTelemetry as error:
+            self.refused += 1
+            log.info("metrics of client %s are malformed: %s", uuid_to_string(request.client_instance_id), error)
+            instance.last_error = ErrorCode.INVALID_RECORD
+            raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from None
         except KafkaError as error:
             instance.last_error = error.code
             raise
@@ -231,23 +251,13 @@ class ClientTelemetry:
         if len(request.metrics) > self._max_bytes:
             raise KafkaError(ErrorCode.TELEMETRY_TOO_LARGE, f"more than {self._max_bytes} bytes")
 
-    def _read(self, request: PushTelemetryRequest) -> list[Point]:
-        try:
-            data = request.metrics
-            if request.compression_type != Compression.NONE:
-                data = decompress(request.compression_type, data, DECOMPRESSED * self._max_bytes)
-            return read_metrics(data)
-        except (KafkaError, MalformedTelemetry) as error:
-            self.refused += 1
-            log.info("metrics of client %s are malformed: %s", uuid_to_string(request.client_instance_id), error)
-            raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from None
-
     def _make_room(self) -> None:
-        kept = 0
+        kept = kept_bytes = 0
         for instance in reversed(self._instances.values()):
             kept += len(instance.values)
-            if kept > MAX_KEPT:
-                instance.values.clear()
+            kept_bytes += instance.size_bytes
+            if kept > MAX_KEPT or kept_bytes > MAX_KEPT_BYTES:
+                instance.forget_values()
 
     # -- clients
 
@@ -309,6 +319,17 @@ class ClientTelemetry:
                 samples[(*whose, *(labels.get(key, "") for key in keys))] = value
             text = "Pushed by clients (KIP-714)."
             yield Family("gauge", name, text, ("client_id", "client_instance_id", *keys), samples.items())
+
+
+def _read(request: PushTelemetryRequest, limit_bytes: int) -> list[Point]:
+    """Slow. Raises MalformedTelemetry."""
+    data = request.metrics
+    if request.compression_type != Compression.NONE:
+        try:
+            data = decompress(request.compression_type, data, limit_bytes)
+        except KafkaError as error:
+            raise MalformedTelemetry(str(error)) from None
+    return read_metrics(data)
 
 
 def prometheus_name(name: str) -> str:

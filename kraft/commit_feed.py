@@ -10,36 +10,44 @@ image. Knows no peers and no roles.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import trio
 
+from barnabas.kraft.metadata.replay import STEP_RECORDS
 from barnabas.kraft.metadata_log import MetadataLog
 from barnabas.kraft.raft.ready import LeaderAndEpoch
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.batch import BatchHeader, CorruptBatch, iterate_batches
 from barnabas.protocol.records.metadata import decode_metadata_record
-from barnabas.protocol.records.record import decode_records
+from barnabas.protocol.records.record import DECODED_LIMIT_BYTES, decode_in_slices
 from barnabas.protocol.schema import Message
-from barnabas.runtime.world import RunBlocking
+from barnabas.runtime.at_once import Stepwise
+from barnabas.runtime.world import CountWork, RunBlocking
 
 READ_BYTES = 256 * 1024
 """Bytes of the log that are read at a time."""
 
-LARGE_BATCH_BYTES = 16 * 1024
-"""A batch of this size is decoded away from the event loop."""
+STEP_DECODED_RECORDS = 100
+"""Records that are decoded in one step. A worker thread would share the interpreter's lock with the event loop."""
 
-STEP_RECORDS = 100
-"""Records that are applied in one step. Between steps other tasks run."""
+STEPS_WITHOUT_PAUSE = 2
+PAUSE_SECONDS = 0.001
+"""All nodes get the same batch at the same time, and may share cores. The kernel runs a node that sleeps now and then
+as soon as a request arrives; a node that is always busy waits for its turn among the others."""
+
+APPLIED = "committed metadata"
+"""Name of the steps in which committed metadata are decoded and applied, where their work is counted."""
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """One batch of the log that a majority has on disk, or a part of a large one. `records` is empty for Raft's own
-    control batches."""
+    """One batch of the log that a majority has on disk. `records` is empty for Raft's own control batches."""
 
     base_offset: int
     last_offset: int
@@ -47,34 +55,17 @@ class CommittedBatch:
     append_time_ms: int
     """Wall clock of the leader that appended it."""
     records: list[Message]
-    continues: bool = False
-    """Another part of the same batch follows. Its records take effect together."""
-
-    def parts(self) -> Iterator[CommittedBatch]:
-        """The batch in parts of `STEP_RECORDS` records."""
-        if len(self.records) <= STEP_RECORDS:
-            yield self
-            return
-        for start in range(0, len(self.records), STEP_RECORDS):
-            records = self.records[start : start + STEP_RECORDS]
-            offset = self.base_offset + start
-            continues = start + STEP_RECORDS < len(self.records)
-            last_offset = offset + len(records) - 1 if continues else self.last_offset
-            yield replace(self, base_offset=offset, last_offset=last_offset, records=records, continues=continues)
 
 
 class MetadataListener(Protocol):
-    """Applies the committed metadata. Called from one task, never re-entered; an exception stops the
-    node."""
+    """Applies the committed metadata in short steps, between which other tasks run. A batch or a snapshot takes effect
+    as a whole, with its last step. Called from one task, one call after the other; an exception stops the node."""
 
-    def handle_commit(self, batch: CommittedBatch) -> None:
-        """The next batch, or the next part of one."""
+    def handle_commit(self, batch: CommittedBatch) -> Stepwise[None]:
+        """The next batch."""
 
-    def handle_snapshot(
-        self, records: list[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool
-    ) -> None:
-        """Replace all state by these records, the snapshot that ends at `offset`, or the next part of one. It takes
-        effect with the last part, the one that does not continue."""
+    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> Stepwise[None]:
+        """Replace all state by these records, the snapshot that ends at `offset`."""
 
     def handle_leader_change(self, leader_id: int | None, epoch: int) -> None:
         """There is another leader. If it is this node, everything before its epoch has been applied."""
@@ -87,10 +78,17 @@ OnCommitted = Callable[[KafkaError | None], None]
 class CommitFeed:
     """Mutable; runs as one task."""
 
-    def __init__(self, log: MetadataLog, listener: MetadataListener, run_blocking: RunBlocking) -> None:
+    def __init__(
+        self,
+        log: MetadataLog,
+        listener: MetadataListener,
+        run_blocking: RunBlocking,
+        count_work: CountWork | None = None,
+    ) -> None:
         self._log = log
         self._listener = listener
         self._run_blocking = run_blocking
+        self._count_work = count_work
         self.next_offset: int | None = None
         """The first offset that the listener has not seen; None before the first step."""
         self._high_watermark = 0
@@ -165,12 +163,9 @@ class CommitFeed:
                 if snapshots.latest == snapshot:
                     raise
                 continue
-            for start in range(0, len(records) or 1, STEP_RECORDS):
-                part, continues = records[start : start + STEP_RECORDS], start + STEP_RECORDS < len(records)
-                self._listener.handle_snapshot(
-                    part, snapshot.offset - 1, snapshot.epoch, timestamp_ms, continues=continues
-                )
-                await self._let_others_run()
+            steps = self._listener.handle_snapshot(records, snapshot.offset - 1, snapshot.epoch, timestamp_ms)
+            await self._take(steps)
+            await self._let_others_run()
             self.next_offset = snapshot.offset
 
     def _report_leader(self) -> None:
@@ -203,35 +198,53 @@ class CommitFeed:
             return True
         data = self._log.read(next_offset, READ_BYTES, self._high_watermark)
         for position, header in iterate_batches(data):
-            if header.size_bytes >= LARGE_BATCH_BYTES:
-                batch = await self._run_blocking(partial(read_batch, data, position, header))
-            else:
-                batch = read_batch(data, position, header)
-            await self._apply(batch)
+            is_newest = header.next_offset >= self._high_watermark
+            await self._apply(await self._take(read_batch(data, position, header), is_newest=is_newest))
         if self.next_offset == next_offset:
             raise CorruptBatch(f"no whole batch at offset {next_offset}, below the high watermark")
         return True
 
     async def _apply(self, batch: CommittedBatch) -> None:
         assert batch.base_offset == self.next_offset, f"expected {self.next_offset}, got {batch.base_offset}"
-        for part in batch.parts():
-            self._listener.handle_commit(part)
-            self._applied += len(part.records) or 1
-            if self._applied >= STEP_RECORDS and part.last_offset < self._high_watermark - 1:
-                await self._let_others_run()
+        is_newest = batch.last_offset + 1 >= self._high_watermark
+        await self._take(self._listener.handle_commit(batch), is_newest=is_newest)
+        self._applied += len(batch.records) or 1
+        if self._applied >= STEP_RECORDS and batch.last_offset < self._high_watermark - 1:
+            await self._let_others_run()
         self.next_offset = batch.last_offset + 1
         self._report_leader()
         while self._waiting and self._waiting[0][0] < self.next_offset:
             self._waiting.popleft()[1](None)
 
+    async def _take(self, steps: Stepwise[R], *, is_newest: bool = False) -> R:
+        """Take all steps; other tasks run between them. `is_newest`: nothing follows in the log, and the node pauses
+        now and then, because it serves clients meanwhile."""
+        take = partial(next, steps)
+        taken = 0
+        while True:
+            try:
+                if self._count_work is None:
+                    take()
+                else:
+                    self._count_work(APPLIED, take)
+            except StopIteration as end:
+                result: R = end.value
+                return result
+            taken += 1
+            if is_newest and taken % STEPS_WITHOUT_PAUSE == 0:
+                await trio.sleep(PAUSE_SECONDS)
+            await self._let_others_run()
 
-def read_batch(data: bytes, position: int, header: BatchHeader) -> CommittedBatch:
-    """A batch of the log with its records. Raises CorruptBatch or MalformedMessage."""
+
+def read_batch(data: bytes, position: int, header: BatchHeader) -> Stepwise[CommittedBatch]:
+    """A batch of the log with its records, decoded in short steps. Raises CorruptBatch or MalformedMessage."""
     records: list[Message] = []
     if not header.is_control:
-        end = position + header.size_bytes
-        decoded = decode_records(memoryview(data)[position:end])
-        records = [decode_metadata_record(record.value or b"")[0] for record in decoded]
+        batch = memoryview(data)[position : position + header.size_bytes]
+        for part in decode_in_slices(batch, DECODED_LIMIT_BYTES, header.records_count, STEP_DECODED_RECORDS):
+            if records:
+                yield
+            records += [decode_metadata_record(record.value or b"")[0] for record in part]
     return CommittedBatch(
         base_offset=header.base_offset,
         last_offset=header.last_offset,

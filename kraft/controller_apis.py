@@ -25,6 +25,7 @@ from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from barnabas.protocol.schema import Message
 from barnabas.runtime.dispatch import Call, Dispatcher, Execution, Handler
+from barnabas.runtime.meter import INLINE_ANSWER_ELEMENTS
 from barnabas.runtime.sasl.handlers import SASL_HANDLERS
 from barnabas.runtime.server import Steps
 
@@ -79,8 +80,6 @@ NODE_APIS = frozenset(DECIDED) | {
 
 FEW_TOPICS = 100
 """In a cluster with more topics, requests about all of them are answered in a worker thread."""
-FEW_BYTES = 100
-"""A request up to this size names so few resources that they are described at once."""
 
 
 def make_dispatcher(
@@ -94,7 +93,7 @@ def make_dispatcher(
         ApiKey.LIST_PARTITION_REASSIGNMENTS: partial(_list_partition_reassignments, service),
         **{key: of_quorum[key] for key in OF_QUORUM_FOR_CLIENTS},
         **dict.fromkeys(TOKEN_APIS, partial(_decide_on_token, service, protocols or {})),
-        ApiKey.DESCRIBE_CONFIGS: _describe(service, descriptions.describe_configs),
+        ApiKey.DESCRIBE_CONFIGS: partial(_describe_configs, service),
         ApiKey.DESCRIBE_ACLS: partial(describe_acls, lambda: service.committed),
     }
     if execution.authorizer is None:
@@ -242,20 +241,14 @@ def _list_partition_reassignments(service: ControllerService, call: Call) -> Ste
         call.answer(list_them())
 
 
-def _describe(service: ControllerService, describe: Callable[[Described, Any], Message]) -> Handler:
-    def handle(call: Call) -> Steps:
-        described = _described(service)
-        permitted = Permitted(call.message)
-        if call.has_authorizer:
-            permitted = yield from CHECKS[ApiKey(call.request.api_key)](call.message, call.may, described.image)
-        if len(call.request.body) <= FEW_BYTES:
-            response = describe(described, permitted.request)
-        else:
-            call.is_large = True
-            response = yield partial(describe, described, permitted.request)
-        call.answer(permitted.complete(response))
-
-    return handle
+def _describe_configs(service: ControllerService, call: Call) -> Steps:
+    described = _described(service)
+    permitted = Permitted(call.message)
+    if call.has_authorizer:
+        permitted = yield from CHECKS[ApiKey(call.request.api_key)](call.message, call.may, described.image)
+    response = yield from descriptions.describe_configs(described, permitted.request)
+    call.is_large = call.is_large or sum(len(it.configs) for it in response.results) > INLINE_ANSWER_ELEMENTS
+    call.answer(permitted.complete(response))
 
 
 def _describe_cluster(service: ControllerService, call: Call) -> None:

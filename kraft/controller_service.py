@@ -30,6 +30,7 @@ from barnabas.kraft.metadata_replica import MetadataReplica, NotLeader, encode_b
 from barnabas.kraft.quotas import NodeQuotas
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.schema import Message
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.decisions import Decisions, Note
 from barnabas.runtime.identity import ANONYMOUS, Principal
 from barnabas.runtime.process import CannotRun
@@ -317,17 +318,12 @@ class ControllerService:
 
     # MetadataListener
 
-    def handle_commit(self, batch: CommittedBatch) -> None:
-        deltas = self.core.handle_commit(
-            batch.base_offset,
-            batch.epoch,
-            batch.append_time_ms,
-            batch.records,
-            continues=batch.continues,
-            last_offset=batch.last_offset,
+    def handle_commit(self, batch: CommittedBatch) -> Stepwise[None]:
+        deltas = yield from self.core.handle_commit(
+            batch.base_offset, batch.epoch, batch.append_time_ms, batch.records, batch.last_offset
         )
         self.replica.snapshots.look_at(deltas)
-        is_caught_up = not batch.continues and batch.last_offset + 1 >= self.replica.high_watermark
+        is_caught_up = batch.last_offset + 1 >= self.replica.high_watermark
         for delta in deltas:
             self._take_over(delta, is_caught_up=is_caught_up)
         if batch.append_time_ms >= self._started_ms:
@@ -335,8 +331,7 @@ class ControllerService:
         if not self.core.is_active and batch.append_time_ms >= self._started_ms:
             for delta in deltas:
                 self._note_replayed(delta)
-        if not batch.continues:
-            self._image_changed()
+        self._image_changed()
 
     def _note_replayed(self, delta: MetadataDelta) -> None:
         steps = note_replayed(self._decisions, self.core.defaults.node_id, delta)
@@ -348,14 +343,10 @@ class ControllerService:
         for _ in steps:
             await trio.lowlevel.checkpoint()
 
-    def handle_snapshot(
-        self, records: list[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool
-    ) -> None:
-        delta = self.core.handle_snapshot(records, offset, epoch, timestamp_ms, continues=continues)
-        if delta is not None:
-            self._take_over(delta, is_caught_up=False)
-        if not continues:
-            self._image_changed()
+    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> Stepwise[None]:
+        delta = yield from self.core.handle_snapshot(records, offset, epoch, timestamp_ms)
+        self._take_over(delta, is_caught_up=False)
+        self._image_changed()
 
     def _take_over(self, delta: MetadataDelta, *, is_caught_up: bool) -> None:
         if self.authorization is not None:

@@ -6,6 +6,7 @@ ApiVersions (18), DescribeCluster (60, KIP-919) and DescribeConfigs (32). Pure f
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from barnabas.kraft.controller.effective_configs import broker_layers
@@ -33,6 +34,7 @@ from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from barnabas.runtime.at_once import Stepwise
 from barnabas.settings.describe import (
     ConfigEntry,
     describe_broker_configs,
@@ -45,6 +47,8 @@ _SINCE_MINIMUM_ZERO = 4
 """Older clients fail on a feature whose lowest level is 0, so their responses omit it (KAFKA-17492)."""
 
 CONTROLLER_ENDPOINTS = 2
+ENTRIES_IN_A_STEP = 400
+"""Configs that one step describes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +112,9 @@ def describe_cluster(
     return response
 
 
-def describe_configs(described: Described, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def describe_configs(described: Described, request: DescribeConfigsRequest) -> Stepwise[DescribeConfigsResponse]:
     """Effective configs of topics and of this controller."""
+    seen = 0
     response = DescribeConfigsResponse()
     # A resource named twice is described once: an answer is much longer than its request.
     for resource in {(each.resource_type, each.resource_name): each for each in request.resources}.values():
@@ -123,13 +128,16 @@ def describe_configs(described: Described, request: DescribeConfigsRequest) -> D
             result.error_code, result.error_message = error.code, error.message
             continue
         wanted = frozenset(resource.configuration_keys or ())
-        result.configs = [
-            config_result(entry, request.include_synonyms) for entry in entries if not wanted or entry.name in wanted
-        ]
+        for entry in entries:
+            if not wanted or entry.name in wanted:
+                result.configs.append(config_result(entry, request.include_synonyms))
+            seen += 1
+            if seen % ENTRIES_IN_A_STEP == 0:
+                yield
     return response
 
 
-def _config_entries(described: Described, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+def _config_entries(described: Described, resource: DescribeConfigsResource) -> Iterable[ConfigEntry]:
     image, defaults = described.image, described.defaults
     layers = broker_layers(image, defaults)
     if resource.resource_type == TOPIC_RESOURCE:

@@ -222,7 +222,7 @@ class MetadataReplica:
         config = self.config
         self._nursery = nursery
         self.calls.start(nursery)
-        self._feed = CommitFeed(opened, self._listener, self._world.run_blocking)
+        self._feed = CommitFeed(opened, self._listener, self._world.run_blocking, self._world.count_work)
         self.snapshots.start()
         self._core = Raft(
             RaftConfig(

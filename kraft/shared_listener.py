@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from barnabas.kraft.commit_feed import CommittedBatch, MetadataListener
 from barnabas.protocol.schema import Message
+from barnabas.runtime.at_once import Stepwise
 
 
 class SharedListener:
@@ -12,15 +13,13 @@ class SharedListener:
     def __init__(self, controller: MetadataListener, broker: MetadataListener) -> None:
         self._listeners = (controller, broker)
 
-    def handle_commit(self, batch: CommittedBatch) -> None:
+    def handle_commit(self, batch: CommittedBatch) -> Stepwise[None]:
         for listener in self._listeners:
-            listener.handle_commit(batch)
+            yield from listener.handle_commit(batch)
 
-    def handle_snapshot(
-        self, records: list[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool
-    ) -> None:
+    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> Stepwise[None]:
         for listener in self._listeners:
-            listener.handle_snapshot(records, offset, epoch, timestamp_ms, continues=continues)
+            yield from listener.handle_snapshot(records, offset, epoch, timestamp_ms)
 
     def handle_leader_change(self, leader_id: int | None, epoch: int) -> None:
         for listener in self._listeners:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
@@ -15,6 +16,9 @@ from barnabas.protocol.records.coordinator import read_int16
 from barnabas.protocol.schema import Message, decode_prefix, encode_chunks
 
 NEWEST_VERSION = 3
+VERSION_BYTES = 2
+KNOWN_LISTS = 4
+"""Lists of topics with which `TopicsReader` compares a subscription."""
 
 M = TypeVar("M", bound=Message)
 
@@ -40,6 +44,28 @@ def read_topics(data: bytes, most_elements: int | None = None) -> list[str]:
     return _read(ConsumerProtocolSubscription, data, 0, most_elements).topics
 
 
+class TopicsReader:
+    """Reads the topics of the subscriptions of many members. Most have the same: those are compared, and not read."""
+
+    def __init__(self, most_elements: int) -> None:
+        """`most_elements`: topics of all subscriptions that are read."""
+        self._left = most_elements
+        self._known: deque[tuple[bytes, frozenset[str]]] = deque(maxlen=KNOWN_LISTS)
+        """The bytes of lists of topics, and the topics."""
+
+    def read(self, data: bytes) -> frozenset[str]:
+        """Raises MalformedMessage; TooManyElements."""
+        for encoded, topics in self._known:
+            if data.startswith(encoded, VERSION_BYTES):
+                return topics
+        named = read_topics(data, self._left)
+        self._left -= len(named)
+        size = 4 + sum(2 + len(name.encode()) for name in named)
+        topics = frozenset(named)
+        self._known.appendleft((bytes(data[VERSION_BYTES : VERSION_BYTES + size]), topics))
+        return topics
+
+
 def read_assignment(data: bytes, most_elements: int | None = None) -> ConsumerProtocolAssignment:
     """Raises MalformedMessage; TooManyElements if it has more than `most_elements`."""
     return _read(ConsumerProtocolAssignment, data, read_version(data), most_elements)
@@ -47,7 +73,7 @@ def read_assignment(data: bytes, most_elements: int | None = None) -> ConsumerPr
 
 def _read(kind: type[M], data: bytes, version: int, most_elements: int | None) -> M:
     # Fields that a newer version has appended are ignored.
-    message, _ = decode_prefix(kind, data, 2, version, most_elements)
+    message, _ = decode_prefix(kind, data, VERSION_BYTES, version, most_elements)
     return message
 
 

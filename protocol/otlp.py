@@ -12,6 +12,9 @@ from typing import NamedTuple
 MAX_POINTS = 2_000
 """Most points in one push. Kafka's own clients send some hundreds."""
 
+MAX_BYTES = 4 << 20
+"""Most bytes of one push, decompressed. A point takes some hundreds."""
+
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _DELTA, _CUMULATIVE = 1, 2
 _NANOSECONDS_PER_MS = 1_000_000
@@ -37,6 +40,8 @@ class Point(NamedTuple):
 def read_metrics(data: bytes) -> list[Point]:
     """All points. Raises MalformedTelemetry."""
     points: list[Point] = []
+    if len(data) > MAX_BYTES:
+        raise MalformedTelemetry(f"more than {MAX_BYTES} bytes")
     try:
         for resource in _messages(memoryview(data), 1):
             for scope in _messages(resource, 2):

@@ -41,8 +41,11 @@ STATE = frozenset(
 NOWHERE = {"base_offset": -1, "committed_offset": -1, "high_watermark": -1, "low_watermark": -1, "end_offset": -1}
 """Offsets whose default is 0, and their values in a refusal."""
 
-DETAILS = frozenset(["forgotten_topics_data", "configs", "assignments", "ops"])
+DETAILS = frozenset(["forgotten_topics_data", "configs", "assignments", "ops", "leader_endpoints"])
 """Arrays of requests whose items are not answered one by one."""
+
+AROUND = frozenset(["dirs"])
+"""Arrays of requests whose items are not answered, but those within them are (AlterReplicaLogDirs)."""
 
 
 AT_THE_TOP_ONLY = frozenset(
@@ -111,7 +114,8 @@ def _named_in(asked: Any, version: int) -> list[Any]:
     named: list[Any] = []
     for spec in asked.FIELDS:
         if spec.type.element is not None and spec.name not in DETAILS and not _has_error_codes(spec, version):
-            named += getattr(asked, spec.name) or []
+            items = getattr(asked, spec.name) or []
+            named += [each for item in items for each in _named_in(item, version)] if spec.name in AROUND else items
     return named
 
 

@@ -1,4 +1,4 @@
-"""Core: work that is written in steps, for callers that need not pause between them."""
+"""Core: work that is written in steps, and its callers that need not pause between them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Generator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+Stepwise = Generator[None, None, T]
+"""Work in progress: each `next` is a short step; the generator returns the result."""
 
 
 def at_once(steps: Generator[Any, Any, T]) -> T:

@@ -23,6 +23,10 @@ SESSIONS_PART = 16
 """Fetch sessions may hold this part of it. Without a session a client names all its partitions in each fetch."""
 
 
+GROUPS_PART = 4
+"""Groups may hold this part of it: what their members sent, as long as they are members."""
+
+
 class Holder(Protocol):
     """One connection."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from itertools import chain
 
 from barnabas.settings.definitions import (
     KeyDefinition,
@@ -140,12 +141,13 @@ def describe_group_configs(overrides: Mapping[str, str], layers: BrokerLayers) -
     return entries
 
 
-def describe_broker_configs(layers: BrokerLayers) -> list[ConfigEntry]:
-    """Every key of a running broker by name, and unknown keys that were set."""
+def describe_broker_configs(layers: BrokerLayers) -> Iterator[ConfigEntry]:
+    """Every key of a running broker by name, and unknown keys that were set: these may be very many."""
     layers = replace(layers, static=_with_both_ids(layers.static))
-    known = definitions("broker")
-    set_beyond = [name for name in sorted(layers.merged()) if name not in known]
-    return [_broker_entry(name, layers) for name in [*known, *set_beyond] if _is_shown(name, layers)]
+    known, values = definitions("broker"), layers.merged()
+    for name in chain(known, sorted(name for name in values if name not in known)):
+        if _is_shown(name, values):
+            yield _broker_entry(name, layers, values)
 
 
 def _with_both_ids(static: Mapping[str, str]) -> Mapping[str, str]:
@@ -164,23 +166,24 @@ def describe_client_metrics(overrides: Mapping[str, str]) -> list[ConfigEntry]:
     return entries
 
 
-def describe_cluster_defaults(layers: BrokerLayers) -> list[ConfigEntry]:
+def describe_cluster_defaults(layers: BrokerLayers) -> Iterator[ConfigEntry]:
     """The keys set for all brokers while they run (the broker resource without a name)."""
     only_defaults = BrokerLayers(cluster_default=layers.cluster_default)
-    return [_broker_entry(name, only_defaults) for name in sorted(layers.cluster_default)]
+    return (_broker_entry(name, only_defaults, layers.cluster_default) for name in sorted(layers.cluster_default))
 
 
-def _is_shown(name: str, layers: BrokerLayers) -> bool:
+def _is_shown(name: str, values: Mapping[str, str]) -> bool:
     definition = _find(name)
     is_hidden = definition is not None and (definition.internal or is_beyond_kafka(name))
-    return not is_hidden or name in layers.merged()
+    return not is_hidden or name in values
 
 
-def _broker_entry(name: str, layers: BrokerLayers) -> ConfigEntry:
+def _broker_entry(name: str, layers: BrokerLayers, values: Mapping[str, str]) -> ConfigEntry:
+    """`values`: those of all layers together."""
     definition = _find(name)
     names = next((finer for finer in _FINER_UNITS if name in finer), [name])
     synonyms = _broker_synonyms(names, layers)
-    text = layers.merged().get(name, definition.default if definition else None)
+    text = values.get(name, definition.default if definition else None)
     if definition is None:
         # The value of an unknown name may be a password of a plug-in.
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT

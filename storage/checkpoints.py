@@ -15,7 +15,7 @@ that is fatal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from barnabas.protocol.primitives import uuid_from_string, uuid_to_string
 from barnabas.runtime.world import Disk
@@ -53,6 +53,19 @@ def write_durably(disk: Disk, path: str, data: bytes) -> None:
         file.close()
     disk.rename(temporary, path)
     disk.sync_directory(path.rpartition("/")[0] or ".")
+
+
+def replace_file(disk: Disk, path: str, data: bytes) -> None:
+    """Replace `path` by `data`: after the end of the process, not of the machine, the file has either all of the old or
+    all of the new bytes."""
+    temporary = path + TEMPORARY_SUFFIX
+    file = disk.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        file.pwrite(data, 0)
+    finally:
+        file.close()
+    disk.rename(temporary, path)
 
 
 def _format(lines: list[str]) -> bytes:
@@ -110,6 +123,18 @@ def parse_epochs(data: bytes, name: str) -> list[tuple[int, int]]:
     return [
         (_number(epoch, name, line), _number(start_offset, name, line))
         for line, (epoch, start_offset) in enumerate(_parse(data, name, 2), 3)
+    ]
+
+
+def format_numbers(rows: Iterable[Sequence[int]]) -> bytes:
+    """A checkpoint whose entries are numbers."""
+    return _format([" ".join(map(str, row)) for row in rows])
+
+
+def parse_numbers(data: bytes, name: str, columns: int) -> list[list[int]]:
+    """Entries in file order."""
+    return [
+        [_number(field, name, line) for field in fields] for line, fields in enumerate(_parse(data, name, columns), 3)
     ]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from barnabas.runtime.world import Disk, File
 from barnabas.storage.checkpoints import LEADER_EPOCH_CHECKPOINT, format_epochs, write_durably
 from barnabas.storage.folder import Folder
+from barnabas.storage.gap_epochs import GapEpochs
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.producer_snapshots import SnapshotFiles
 from barnabas.storage.segment import Segment
@@ -95,6 +96,7 @@ class Flusher:
         "_pending",
         "_snapshots",
         "believed",
+        "gap_epochs",
         "gaps_to",
         "lowest_unsynced_cut",
         "recovery_point",
@@ -112,6 +114,8 @@ class Flusher:
         """Maximum recovery point for a start after a crash, which takes everything before the segment with this offset
         for durable. Above `recovery_point` if more was lost than a crash can explain.
         """
+        self.gap_epochs = GapEpochs(folder)
+        """Epochs of gaps that recovery may not find in the checkpoint yet."""
         self.gaps_to = 0
         """From here on no batch has a gap before it. Behind the recovery point, recovery after a power loss cannot
         distinguish a gap left by the leader's compaction from lost records, and truncates the log there.

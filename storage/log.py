@@ -33,6 +33,7 @@ from barnabas.storage.fetched_batches import (
     verify_fetched,
 )
 from barnabas.storage.folder import Folder
+from barnabas.storage.gap_epochs import GapEpoch, GapEpochs, hidden_epochs
 from barnabas.storage.indexes import CorruptIndex
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log_files import LogFiles
@@ -167,7 +168,7 @@ class PartitionLog:
     ) -> PartitionLog:
         """An empty log in an existing directory that has none; nothing is synced. Raises OSError."""
         segment = Segment.begin(folder, config.segment_index_bytes, now_ms)
-        loaded = LoadedLog([segment], LeaderEpochs(), 0, 0, 0, names=[])
+        loaded = LoadedLog([segment], LeaderEpochs(), GapEpochs(folder), 0, 0, 0, names=[])
         return cls(LogFiles(folder, loaded, producer_state), loaded, *key, config)
 
     # -- state
@@ -316,6 +317,9 @@ class PartitionLog:
         appended = verify_fetched(buffer, batches, self.log_end_offset, self.epochs.latest_epoch, self)
         if leaders_epochs is None and epoch_changes_behind_gap(batches, self.log_end_offset, self.epochs.latest_epoch):
             raise EpochsMissing(f"{self}: a gap before the fetched batch may hide leader epochs")
+        hidden = hidden_epochs(batches, self.log_end_offset, leaders_epochs or ())
+        if hidden:
+            self._keep_gap_epochs(hidden)
         for first, end in portions(appended, self.log_end_offset, self.config.segment_bytes):
             start = appended[first].position
             stop = appended[end - 1].position + appended[end - 1].size_bytes
@@ -328,6 +332,12 @@ class PartitionLog:
         if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
             self.flush()
         return self.log_end_offset
+
+    def _keep_gap_epochs(self, hidden: list[GapEpoch]) -> None:
+        try:
+            self._files.flusher.gap_epochs.add(hidden)
+        except OSError as error:
+            raise self.health.failed(error) from error
 
     def _starts_inside(self, header: BatchHeader) -> bool:
         """True if an empty log is to begin with a batch that starts before its start offset."""

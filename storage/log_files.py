@@ -33,6 +33,7 @@ class LogFiles:
         """For reading."""
         self._snapshots = SnapshotFiles(folder, loaded.names)
         self.flusher = Flusher(folder, loaded.epochs, self._snapshots, loaded.recovery_point)
+        self.flusher.gap_epochs = loaded.gap_epochs
         """Tracks which of them are durable."""
         self.tracker: ProducerTracker | None = None
         """None if the log tracks no producers."""

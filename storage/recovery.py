@@ -18,6 +18,7 @@ replace the segments they were made from. Knows no producers; `PartitionLog` reb
 from __future__ import annotations
 
 import logging
+import math
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
@@ -31,6 +32,7 @@ from barnabas.storage.checkpoints import (
     write_durably,
 )
 from barnabas.storage.folder import Folder
+from barnabas.storage.gap_epochs import GAP_EPOCHS_FILE, Gap, GapEpochs
 from barnabas.storage.indexes import CorruptIndex
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.names import (
@@ -60,6 +62,7 @@ class LoadedLog:
 
     segments: list[Segment]
     epochs: LeaderEpochs
+    gap_epochs: GapEpochs
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
@@ -108,6 +111,7 @@ class LogLoader:
         self._durable_epochs: list[tuple[int, int]] = []
         """Entries of the checkpoint that begin below the recovery point: compaction may have removed all their batches.
         """
+        self._gap_epochs = GapEpochs(folder)
         self._events: list[str] = []
         self._scanned_bytes = 0
         self._gaps_to = 0
@@ -123,6 +127,7 @@ class LogLoader:
         self._sync_failed = SYNC_FAILED_FILE in self._names
         clean_shutdown = self._last_run.clean_shutdown and not self._sync_failed
         self._epochs = self._read_epochs()
+        self._gap_epochs = self._read_gap_epochs(math.inf if clean_shutdown else recovery_point)
         self._find_segments(None if clean_shutdown else recovery_point)
         if clean_shutdown:
             self._check_last_segment()
@@ -147,6 +152,7 @@ class LogLoader:
         return LoadedLog(
             segments=self._segments,
             epochs=self._epochs,
+            gap_epochs=self._gap_epochs,
             log_start_offset=log_start_offset,
             log_end_offset=end_offset,
             recovery_point=end_offset if clean_shutdown else min(recovery_point, end_offset),
@@ -279,6 +285,17 @@ class LogLoader:
             # Only data below the recovery point is lost; a replica then truncates to what is left.
             self._note(f"leader epochs unreadable: {error}")
             return LeaderEpochs()
+
+    def _read_gap_epochs(self, recovery_point: float) -> GapEpochs:
+        if GAP_EPOCHS_FILE in self._names:
+            try:
+                found = GapEpochs.read(self._folder)
+                if not found.are_below(recovery_point) and not self._lost_power:
+                    return found
+            except MalformedCheckpoint as error:
+                self._note(f"leader epochs of gaps unreadable: {error}")
+            self._remove(GAP_EPOCHS_FILE)
+        return GapEpochs(self._folder)
 
     def _find_segments(self, recovery_point: int | None) -> None:
         """One Segment per `.log`; index files without a log are removed.
@@ -439,7 +456,8 @@ class LogLoader:
             segment.recovered(position, last_offset, header.size_bytes, header.max_timestamp, interval)
             if not only_indexes and header.partition_leader_epoch > epochs.latest_epoch:
                 epoch, offset = header.partition_leader_epoch, header.base_offset
-                epochs.assign_batch(epoch, offset, scan.next_offset, self._durable_epochs)
+                gap = Gap(scan.next_offset, offset, epoch)
+                epochs.assign_batch(epoch, offset, gap.start, [*self._durable_epochs, *self._gap_epochs.before(gap)])
             scan.advance(header)
         self._scanned_bytes += scan.position
         self._gaps_to = max(self._gaps_to, scan.gaps_to)

@@ -25,6 +25,8 @@ _COMMANDS = {
     "why": "why",
     "perf": "perf",
     "dev": "dev",
+    "check": "check",
+    "proxy": "proxy",
     "demo": "demo",
     "page": "page",
     "pipeline": "pipeline",
@@ -53,7 +55,7 @@ def command(words: Sequence[str] = ()) -> Any:
         if hasattr(module, "app"):
             app.add_typer(module.app, name=name)
         else:
-            passes_on = {"context_settings": module.PASS_ON} if _COMMANDS[name] == "node_help" else {}
+            passes_on = {"context_settings": module.PASS_ON} if hasattr(module, "PASS_ON") else {}
             app.command(name, **passes_on)(getattr(module, name))
     return get_command(app)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,9 @@ from barnabas.cli.option_group import grouped
 from barnabas.cli.options import LocalOptions, bootstrap_from, overrides_from
 from barnabas.cli.session import run_until_done
 from barnabas.cluster.errors import ClusterError, WrongArgument
+
+if TYPE_CHECKING:
+    from barnabas.page.show import RestOptions
 
 DEFAULT_PORT = 9644
 
@@ -54,6 +57,18 @@ class Actions:
     tour: Annotated[bool, typer.Option("--tour", help="Start the tour of faults.")] = False
 
 
+@dataclass(frozen=True)
+class Interface:
+    """Options for the REST interface."""
+
+    rest: Annotated[
+        bool, typer.Option("--rest", help="Serve topics, groups and records as JSON and server-sent events under /v3.")
+    ] = False
+    allow_writes: Annotated[
+        bool, typer.Option("--allow-writes", help="Let /v3 write records, create topics and delete them.")
+    ] = False
+
+
 @grouped
 def page(
     bootstrap: Bootstrap = None,
@@ -62,6 +77,7 @@ def page(
     local: LocalOptions,
     serving: Serving,
     actions: Actions,
+    interface: Interface,
 ) -> None:
     """Show the cluster live on a page, until Ctrl-C."""
     if (actions.allow_faults or actions.load or actions.tour) and bootstrap is not None:
@@ -70,6 +86,8 @@ def page(
         raise WrongArgument("--load and --tour need --allow-faults")
     if (local.base_port is not None or local.settings) and not actions.allow_faults:
         raise WrongArgument("--base-port and --set need --allow-faults: they are for a cluster that the page starts")
+    if interface.allow_writes and not interface.rest:
+        raise WrongArgument("--allow-writes needs --rest")
     _require_packages()
     from barnabas.client.admin import AdminSettings
     from barnabas.page.server import open_port
@@ -91,6 +109,10 @@ def page(
         tour=actions.tour,
     )
     options.note = _note
+    if interface.rest:
+        options.rest = _rest(connection, interface.allow_writes)
+        if not address.is_loopback and http_token is None:
+            raise WrongArgument("--rest on an address other than loopback needs --http-token-file")
     if bootstrap is not None:
         options.bootstrap = bootstrap_from(bootstrap, local.data)
         options.security = connection.security()
@@ -111,15 +133,28 @@ def page(
         _note(f"warning: {who} can view the cluster at {address.url}; the connection is not encrypted")
     if token_file is not None:
         _note(f"the page asks for a password: the token in {token_file}, with any user name")
-    run_until_done(lambda: show(options, lambda url: _print_url(url, options.token, actions.allow_faults)))
+    run_until_done(lambda: show(options, lambda url: _print_url(url, options.token, actions, interface)))
 
 
-def _print_url(url: str, token: str, allow_faults: bool) -> None:
-    if allow_faults:
+def _print_url(url: str, token: str, actions: Actions, interface: Interface) -> None:
+    if actions.allow_faults or interface.allow_writes:
         typer.echo(f"{url}/#token={token}")
     else:
         typer.echo(url)
+    if not actions.allow_faults:
         _note("the page is read-only; --allow-faults shows buttons")
+
+
+def _rest(connection: Connection, allow_writes: bool) -> RestOptions:
+    from barnabas.client.consumer.settings import ConsumerSettings
+    from barnabas.client.producer.settings import ProducerSettings
+    from barnabas.page.show import RestOptions
+
+    return RestOptions(
+        lambda: connection.settings(ConsumerSettings.model_fields, client_id="barnabas-rest"),
+        lambda: connection.settings(ProducerSettings.model_fields, client_id="barnabas-rest"),
+        allow_writes,
+    )
 
 
 def _require_packages() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import trio
 
-from barnabas.cluster.proxy.server import CONNECTED, LOOPBACK
+from barnabas.fault_proxy.server import CONNECTED, LOOPBACK
 from barnabas.runtime.world import Connection, ConnectionLost, DialFailed, DialRefused, Listener, Network
 
 AGAIN_SECONDS = 0.005

@@ -14,7 +14,7 @@ from barnabas.cluster.breakable_node import faulty_world
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.plan import MODULES
 from barnabas.cluster.proxied_network import ProxiedNetwork
-from barnabas.cluster.proxy.rules import CLIENT
+from barnabas.fault_proxy.rules import CLIENT
 from barnabas.runtime.process import Program
 from barnabas.runtime.real import real_world
 from barnabas.runtime.world import World

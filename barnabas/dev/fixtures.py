@@ -17,6 +17,7 @@ import pytest
 
 if TYPE_CHECKING:
     from barnabas.dev.embedded import EmbeddedServers
+    from barnabas.fault_proxy.embedded import ProxiedServers
 
 _MOST_OF_A_NAME = 200
 """Characters of a topic's name that come from the test; Kafka allows 249 in all."""
@@ -45,3 +46,12 @@ def barnabas_reset(barnabas_broker: EmbeddedServers) -> Iterator[EmbeddedServers
     """`barnabas_broker` without topics, groups and transactions: what earlier tests left is deleted first."""
     barnabas_broker.reset()
     yield barnabas_broker
+
+
+@pytest.fixture
+def barnabas_proxy(barnabas_broker: EmbeddedServers) -> Iterator[ProxiedServers]:
+    """The bootstrap servers of a proxy before `barnabas_broker`, without rules: `barnabas_proxy.fail("Produce", …)`."""
+    from barnabas.fault_proxy.embedded import proxy
+
+    with proxy(to=barnabas_broker) as servers:
+        yield servers

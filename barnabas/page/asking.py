@@ -46,6 +46,10 @@ class Asker:
         """The result of `work`, or None and the problem in one line."""
         return await self.in_thread(partial(self._ask, work))
 
+    async def call(self, work: Callable[[Admin], Awaitable[T]]) -> T:
+        """The result of `work`. Raises `KafkaError`, `NoBrokerAvailable`, `ClusterError` and `OSError`."""
+        return await self.in_thread(lambda: trio.run(self._with_admin, work))
+
     def _ask(self, work: Callable[[Admin], Awaitable[T]]) -> tuple[T | None, str]:
         try:
             return trio.run(self._with_admin, work), ""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import json
-import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,10 +17,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import trio
-from hypercorn.config import Config
-from hypercorn.trio import serve
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, Framework
-from quart import Response, request
+from quart import Blueprint, Response, request
 from quart_trio import QuartTrio
 from quart_trio.asgi import TrioASGIHTTPConnection
 from werkzeug.exceptions import HTTPException
@@ -34,14 +31,14 @@ from barnabas.page.feed import Feed, Reader, TooMany
 from barnabas.page.groups import Groups
 from barnabas.page.watch import Watch
 from barnabas.runtime.http_token import CHALLENGE, HttpToken
+from barnabas.web import listen, serve_app
 
 STATIC = Path(__file__).resolve().parent / "static"
 MOST_BODY_BYTES = 4096
+MOST_BYTES_OF_ANY_BODY = 1 << 20
 BODY_SECONDS = 5
 HEARTBEAT_SECONDS = 10.0
 FIRST_RETRY_MS = 1_000
-TAKES_NOTHING_SECONDS = 10.0
-"""A connection that takes nothing for so long is reset. Browsers reconnect."""
 MOST_TOPIC_LENGTH = 249
 MOST_SUBJECT_LENGTH = 400
 MOST_DIGITS = 9
@@ -102,6 +99,8 @@ class Page:
     """Every request needs it; None: the page is for everybody who reaches it."""
     groups: Groups | None = None
     """The view "Groups"; None: the page has none."""
+    routes: Blueprint | None = None
+    """Further paths: the REST interface."""
     app: QuartTrio = field(init=False)
 
     def __post_init__(self) -> None:
@@ -109,16 +108,8 @@ class Page:
 
     async def serve(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serves until cancelled; started with the page's URL when it accepts requests."""
-        config = Config()
-        # Hypercorn opens the socket again by its descriptor.
-        config.bind = [f"fd://{self.listener.detach()}"]
-        config.errorlog = None
-        config.graceful_timeout = 0.5
-        config.h11_max_incomplete_size = 16 << 10
-        config.include_server_header = False
-        config.alpn_protocols = ["http/1.1"]
         async with trio.open_nursery() as nursery:
-            await nursery.start(_serve, cast(Framework, self.app), config)
+            await nursery.start(serve_app, cast(Framework, self.app), self.listener)
             task_status.started(self.address.url)
 
     # The feed
@@ -168,21 +159,8 @@ class _Awake:
 
 def open_port(host: str, port: int) -> tuple[socket.socket, PageAddress]:
     """Listens before anything else is started, so that a port in use is reported first. Raises `ClusterError`."""
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, port), family=family, backlog=100)
-        # Inherited by all connections: one that takes nothing is reset, else it would delay the end of the program.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(TAKES_NOTHING_SECONDS * 1000))
-    except (OSError, OverflowError) as error:
-        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno and error.errno > 0 else error
-        raise ClusterError(f"the page cannot listen on {host}:{port}: {reason}; choose another --port") from None
+    listener = listen(host, port, "the page")
     return listener, PageAddress(host, listener.getsockname()[1])
-
-
-async def _serve(
-    app: Framework, config: Config, *, task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED
-) -> None:
-    await serve(app, config, shutdown_trigger=trio.sleep_forever, task_status=task_status)
 
 
 class _Exchange(TrioASGIHTTPConnection):
@@ -204,7 +182,7 @@ class _PageApp(QuartTrio):
 
 def _app(page: Page) -> QuartTrio:
     app = _PageApp("barnabas.page", static_folder=str(STATIC), static_url_path="/static")
-    app.config["MAX_CONTENT_LENGTH"] = MOST_BODY_BYTES
+    app.config["MAX_CONTENT_LENGTH"] = MOST_BYTES_OF_ANY_BODY if page.routes else MOST_BODY_BYTES
     app.config["BODY_TIMEOUT"] = BODY_SECONDS
 
     async def check_request() -> Response | None:
@@ -284,6 +262,8 @@ def _app(page: Page) -> QuartTrio:
     app.add_url_rule("/group", "group", group)
     app.add_url_rule("/control/<action>", "control", control, methods=["POST"])
     app.add_url_rule("/control/<action>/<about>", "control-about", control, methods=["POST"])
+    if page.routes is not None:
+        app.register_blueprint(page.routes)
     return app
 
 
@@ -342,6 +322,8 @@ async def _control(page: Page, action: str, about: str) -> Response:
 async def _body() -> Json:
     """The body as a JSON object; an empty body is an empty object. Raises `WrongArgument`."""
     data = cast(bytes, await request.get_data())
+    if len(data) > MOST_BODY_BYTES:
+        raise WrongArgument(f"the body may have at most {MOST_BODY_BYTES} bytes")
     if not data.strip():
         return {}
     try:

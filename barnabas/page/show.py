@@ -28,10 +28,21 @@ from barnabas.page.node_state import NodeName
 from barnabas.page.server import Page, PageAddress
 from barnabas.page.tour import Tour
 from barnabas.page.watch import Address, Watch
+from barnabas.rest.routes import rest_routes
+from barnabas.rest.service import Rest
 from barnabas.runtime.http_token import HttpToken
 from barnabas.runtime.process import SWITCH_SECONDS, settle_memory
 from barnabas.runtime.real import real_world
 from barnabas.security.node_rules import NodeRules, rules_of
+
+
+@dataclass(frozen=True, slots=True)
+class RestOptions:
+    """Settings of the clients of the REST interface."""
+
+    reader: Callable[[], Mapping[str, Any]]
+    writer: Callable[[], Mapping[str, Any]]
+    allow_writes: bool = False
 
 
 @dataclass(slots=True)
@@ -49,6 +60,8 @@ class Show:
     """Sent to the nodes' HTTP listeners, and needed by the page's readers."""
     admin: Callable[[], Mapping[str, Any]] = dict
     """Returns the settings of an administrator's client."""
+    rest: RestOptions | None = None
+    """The REST interface; None: there is none."""
     open_side: Callable[[], LocalSide] | None = None
     """Opens a local cluster; blocking."""
     allow_faults: bool = False
@@ -119,6 +132,9 @@ async def _show(options: Show, side: LocalSide | None, ready: Callable[[str], No
     asker = Asker(options.admin)
     access = Access(asker, watch.fresh_states, watch.denials, rules)
     groups = Groups(asker, watch.shares)
+    rest = None
+    if options.rest is not None:
+        rest = Rest(asker, options.rest.reader, options.rest.writer, options.rest.allow_writes)
     page = Page(
         watch,
         feed,
@@ -131,9 +147,12 @@ async def _show(options: Show, side: LocalSide | None, ready: Callable[[str], No
         access,
         options.http_token,
         groups,
+        None if rest is None else rest_routes(rest, options.token),
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch.run)
+        if rest is not None:
+            await nursery.start(rest.run)
         if load is not None:
             await nursery.start(load.run)
         if tour is not None:

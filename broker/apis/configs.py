@@ -7,7 +7,7 @@ the controller; only log levels belong to the broker's process.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,9 @@ from barnabas.settings.describe import (
     describe_group_configs,
     describe_topic_configs,
 )
+
+ENTRIES_IN_A_STEP = 400
+"""Configs that one step describes. A broker has some hundreds, and those that a client has given it."""
 
 LEVELS = ("FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE")
 """Kafka's names of log levels."""
@@ -113,13 +116,14 @@ def describe_configs(ports: ConfigPorts, call: Call) -> Steps:
             ends = meter.step_ends()
         else:
             wanted = frozenset(resource.configuration_keys or ())
-            result.configs = [
-                config_result(entry, request.include_synonyms)
-                for entry in entries
-                if not wanted or entry.name in wanted
-            ]
-            synonyms = sum(len(it.synonyms) for it in result.configs)
-            meter.answer_grows(1 + len(result.configs) + synonyms, sum(len(it.value or "") for it in result.configs))
+            for number, entry in enumerate(entries, 1):
+                if not wanted or entry.name in wanted:
+                    described = config_result(entry, request.include_synonyms)
+                    result.configs.append(described)
+                    meter.answer_grows(1 + len(described.synonyms), len(described.value or ""))
+                if number % ENTRIES_IN_A_STEP == 0:
+                    yield None
+            meter.answer_grows(1)
             ends = meter.step_ends(STEP_ITEMS)
         (refused if result.error_code in _REFUSALS else response.results).append(result)
         if ends:
@@ -144,7 +148,7 @@ def _check_right(call: Call, resource: DescribeConfigsResource) -> None:
         raise refusal_on(checked[0])
 
 
-def _entries(ports: ConfigPorts, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+def _entries(ports: ConfigPorts, resource: DescribeConfigsResource) -> Iterable[ConfigEntry]:
     image = ports.metadata.image
     kind, name = resource.resource_type, resource.resource_name
     if kind == TOPIC_RESOURCE:

@@ -9,6 +9,7 @@ from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
 from barnabas.protocol.messages.push_telemetry import PushTelemetryResponse
 from barnabas.runtime.dispatch import Call
+from barnabas.runtime.steps import Steps
 from barnabas.runtime.world import Clock
 
 
@@ -19,10 +20,10 @@ def get_telemetry_subscriptions(telemetry: ClientTelemetry, monotonic: Clock, ca
         call.answer(GetTelemetrySubscriptionsResponse(error_code=error.code))
 
 
-def push_telemetry(telemetry: ClientTelemetry, monotonic: Clock, call: Call) -> None:
+def push_telemetry(telemetry: ClientTelemetry, monotonic: Clock, call: Call) -> Steps:
     response = PushTelemetryResponse()
     try:
-        telemetry.push(call.message, _asker(telemetry, call), monotonic.now_ms())
+        yield from telemetry.push(call.message, _asker(telemetry, call), monotonic.now_ms())
     except KafkaError as error:
         response.error_code = error.code
     call.answer(response)

@@ -13,8 +13,9 @@ from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome,
 from barnabas.broker.groups.classic_member import ClassicMember, MemberProtocol, size_of
 from barnabas.broker.groups.classic_state import CAN_REBALANCE, MOVES, ClassicState
 from barnabas.broker.groups.group import Client, Commit, GroupType
-from barnabas.broker.groups.limits import MOST_ELEMENTS_READ, MOST_GROUP_BYTES
-from barnabas.protocol.embedded_consumer import read_assignment, read_subscription, read_topics
+from barnabas.broker.groups.group_memory import NAME_BYTES, GroupMemory, HeldBytes
+from barnabas.broker.groups.limits import MOST_ELEMENTS_READ, MOST_GROUP_BYTES, MOST_TOPICS_READ
+from barnabas.protocol.embedded_consumer import TopicsReader, read_assignment, read_subscription
 from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage, TooManyElements
 from barnabas.protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from barnabas.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
@@ -62,6 +63,7 @@ class ClassicGroup:
         """The initial rebalance delay is over; the join phase waits only for `pending_join`."""
         self._joined = 0
         """Number of members with a waiting JoinGroup."""
+        self.held = HeldBytes()
         self._metadata_bytes = 0
         """Bytes of the metadata of all members."""
         self._supporters: Counter[str] = Counter()
@@ -250,7 +252,8 @@ class ClassicGroup:
         self.members[member.member_id] = member
         self._supporters.update(member.protocol_names())
         self._metadata_bytes += size_of(member.protocols)
-        self.pending_join.pop(member.member_id, None)
+        self.held.change(_held_by(member))
+        self.forget_pending(member.member_id)
 
     def remove(self, member_id: str) -> None:
         """Does nothing if it is not a member. Waiting requests must be answered before."""
@@ -258,18 +261,20 @@ class ClassicGroup:
         if member is not None:
             self._supporters.subtract(member.protocol_names())
             self._metadata_bytes -= size_of(member.protocols)
+            self.held.change(-_held_by(member))
             self._joined -= member.awaiting_join is not None
             if member.group_instance_id is not None:
                 self.static_members.pop(member.group_instance_id, None)
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.members), None)
-        self.pending_join.pop(member_id, None)
+        self.forget_pending(member_id)
         self.pending_sync.pop(member_id, None)
 
     def rename(self, member: ClassicMember, member_id: str) -> None:
         """Give a returned static member its new id; everything else stays."""
         assert member.group_instance_id is not None
         old_id, member.member_id = member.member_id, member_id
+        self.held.change(2 * (len(member_id) - len(old_id)))
         del self.members[old_id]
         self.members[member_id] = member
         self.static_members[member.group_instance_id] = member_id
@@ -282,7 +287,9 @@ class ClassicGroup:
     def set_protocols(self, member: ClassicMember, protocols: tuple[MemberProtocol, ...]) -> None:
         """Replace the protocols that the member supports."""
         self._supporters.subtract(member.protocol_names())
-        self._metadata_bytes += size_of(protocols) - size_of(member.protocols)
+        growth = size_of(protocols) - size_of(member.protocols)
+        self._metadata_bytes += growth
+        self.held.change(growth)
         member.protocols = protocols
         self._supporters.update(member.protocol_names())
 
@@ -340,11 +347,29 @@ class ClassicGroup:
             self.leader_id = chosen
         return True
 
-    def has_memory_for(self, member_id: str, protocols: tuple[MemberProtocol, ...]) -> bool:
-        """True if the member may have these protocols: the metadata of all members is limited."""
+    def check_memory(self, member_id: str, protocols: tuple[MemberProtocol, ...], memory: GroupMemory) -> None:
+        """Raises KafkaError GROUP_MAX_SIZE_REACHED if the member may not have these protocols: the metadata of all
+        members is limited."""
         member = self.members.get(member_id)
-        own_bytes = 0 if member is None else size_of(member.protocols)
-        return self._metadata_bytes - own_bytes + size_of(protocols) <= MOST_GROUP_BYTES
+        growth = size_of(protocols) - (0 if member is None else size_of(member.protocols))
+        if self._metadata_bytes + growth > MOST_GROUP_BYTES:
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+        memory.check_room(growth)
+
+    def expect(self, member_id: str) -> None:
+        """A client got this id, to join with it (KIP-394)."""
+        self.pending_join[member_id] = None
+        self.held.change(NAME_BYTES + len(member_id))
+
+    def forget_pending(self, member_id: str) -> None:
+        """The client has joined with its id, or will not."""
+        if member_id in self.pending_join:
+            del self.pending_join[member_id]
+            self.held.change(-NAME_BYTES - len(member_id))
+
+    def set_assignment(self, member: ClassicMember, assignment: bytes) -> None:
+        self.held.change(len(assignment) - len(member.assignment))
+        member.assignment = assignment
 
     def accepts(self, member_id: str, max_size: int) -> bool:
         """True if the member may join. Members that have joined already take precedence, so that the last ones are left
@@ -384,12 +409,10 @@ class ClassicGroup:
         if self.protocol_name is None:
             return None
         topics: set[str] = set()
-        left = MOST_ELEMENTS_READ
+        reader = TopicsReader(MOST_TOPICS_READ)
         try:
             for member in self.members.values():
-                named = read_topics(member.metadata(self.protocol_name), left)
-                left -= len(named)
-                topics.update(named)
+                topics |= reader.read(member.metadata(self.protocol_name))
         except MalformedMessage as error:
             log.warning("group %s: the subscription of %s is unreadable: %s", self.group_id, member.member_id, error)
             return None
@@ -455,3 +478,8 @@ class ClassicGroup:
             member.awaiting_join = member.awaiting_sync = None
         self._joined = 0
         return replies
+
+
+def _held_by(member: ClassicMember) -> int:
+    # An id of a coordinator begins with the client id, which is held, too.
+    return 2 * (NAME_BYTES + len(member.member_id)) + size_of(member.protocols) + len(member.assignment)

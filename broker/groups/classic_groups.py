@@ -135,7 +135,7 @@ class ClassicGroups:
         """Store the leader's assignments and write the generation; the group becomes Stable."""
         parts = {part.member_id: part.assignment for part in request.assignments}
         for member in group.members.values():
-            member.assignment = parts.get(member.member_id, b"")
+            group.set_assignment(member, parts.get(member.member_id, b""))
         refused = list(outcome.answers)
         self.rebalances.hand_out_assignments(group, outcome, now)
         outcome.records.append(group.record())

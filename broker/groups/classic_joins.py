@@ -73,8 +73,7 @@ class ClassicJoins:
             return join.outcome
         if not group.supports(request.protocol_type, join.protocols):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        if not group.has_memory_for(request.member_id, join.protocols):
-            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+        group.check_memory(request.member_id, join.protocols, self._groups.memory)
         if not request.member_id:
             self._join_new(group, join)
         elif request.member_id in group.pending_join:

@@ -177,7 +177,7 @@ class ClassicRebalances:
     def refuse_syncs(self, group: ClassicGroup, code: ErrorCode, outcome: Outcome, now: Now) -> None:
         """Answer waiting SyncGroups with an error: this generation gets no assignment."""
         for member in group.members.values():
-            member.assignment = b""
+            group.set_assignment(member, b"")
             if group.answer_sync(member, SyncGroupResponse(error_code=code), outcome):
                 self.watch(group, member, member.session_timeout_ms, now)
 
@@ -200,7 +200,7 @@ class ClassicRebalances:
 
     def watch_pending(self, group: ClassicGroup, member_id: str, timeout_ms: int, now: Now) -> None:
         """Require the client to join with this assigned id within `timeout_ms`."""
-        group.pending_join[member_id] = None
+        group.expect(member_id)
         self._schedule_session_end(group.group_id, member_id, now.monotonic_ms + timeout_ms)
 
     def _schedule_session_end(self, group_id: str, member_id: str, deadline_ms: int) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from barnabas.broker.coordinator.outcome import Now
+from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now
 from barnabas.broker.groups import consumer_records as records
+from barnabas.broker.groups.assignment_turns import AssignmentTurns, Computed
 from barnabas.broker.groups.assignors import ASSIGNORS, NAMES_OF_CLASSES
 from barnabas.broker.groups.consumer_group import ConsumerGroup
 from barnabas.broker.groups.consumer_member import ConsumerMember, MemberState, Partitions
@@ -22,9 +23,20 @@ from barnabas.broker.groups.group_update import Update
 from barnabas.broker.groups.pattern_searches import PatternSearches
 from barnabas.broker.groups.reconciliation import Reconciliation
 from barnabas.broker.groups.sessions import Sessions
-from barnabas.broker.groups.target_assignment import TargetAssignment, compute_targets, target_records, topic_ids
+from barnabas.broker.groups.target_assignment import (
+    PARTITIONS_OF_A_MEMBER,
+    TargetAssignment,
+    changed_targets,
+    compute_targets,
+    members_with,
+    number_of,
+    partitions_of,
+    topic_ids,
+)
 from barnabas.broker.groups.topic_hashes import TopicHashes, changed_topics
 from barnabas.kraft.metadata.delta import MetadataDelta
+from barnabas.runtime.at_once import Stepwise, at_once
+from barnabas.runtime.decisions import Notes
 
 REFRESH_INTERVAL_MS = (1 << 31) - 1
 """Maximum time between two checks of the metadata; a change of the subscribed topics triggers an earlier one."""
@@ -47,6 +59,7 @@ class Assignments:
         self._context = context
         self._sessions = sessions
         self._hashes = TopicHashes()
+        self._turns: AssignmentTurns[ConsumerGroup, Partitions] = AssignmentTurns("consumer-assignment", context, self)
         self._patterns = PatternSearches(context, self._patterns_found)
 
     def loaded(self) -> None:
@@ -113,19 +126,76 @@ class Assignments:
 
     def _target(self, group: ConsumerGroup, epoch: int, joined: Joined, update: Update) -> TargetAssignment:
         """Target assignment for this member: a new one if the group has a new epoch, but at most one per assignment
-        interval. Later changes wait for the next one.
+        interval. Later changes wait for the next one. One that takes long is computed in turns of the event loop;
+        members keep the last one meanwhile.
         """
-        member = joined.after
+        member, group_id = joined.after, group.group_id
+        last = TargetAssignment(group.assignment_epoch, group.target_of(member))
         if group.assignment_epoch >= epoch or not self.may_assign(group, update.now):
-            return TargetAssignment(group.assignment_epoch, group.target_of(member))
-        names = self.assignor_names()
-        preferred = group.preferred_assignor(joined.before, member)
-        assign = ASSIGNORS[preferred if preferred in names else names[0]]
-        targets = compute_targets(group, member, self._context.image().topics, assign)
-        update.records += target_records(group, targets, epoch, update.now.wall_ms)
-        note_targets(update.notes, group, epoch, preferred if preferred in names else names[0], len(targets))
+            return last
+        if self._turns.are_under_way(group_id):
+            return last
+        topics = self._context.image().topics
+        subscribed = {*group.subscribed, *group.subscribed.topics_of(member)}
+        if self._turns.are_due(len(group.members) + 1 + partitions_of(subscribed, topics) // PARTITIONS_OF_A_MEMBER):
+            # It begins after this heartbeat is written, or could not be.
+            self._turns.begin(group_id, update.now)
+            return last
+        assignor = self._assignor(group, joined)
+        targets = at_once(compute_targets(group, members_with(group, member), topics, ASSIGNORS[assignor]))
+        for member_id, target in targets.items():
+            if group.targets.get(member_id) != target:
+                update.records.append(records.target_assignment(group_id, member_id, target))
+        update.records.append(records.target_assignment_epoch(group_id, epoch, update.now.wall_ms))
+        note_targets(update.notes, group, epoch, assignor, len(targets))
         self._context.events.consumer_rebalances += 1
         return TargetAssignment(epoch, targets[member.member_id])
+
+    def _assignor(self, group: ConsumerGroup, joined: Joined | None = None) -> str:
+        """Name of the assignor that most members prefer, or of the default."""
+        names = self.assignor_names()
+        changed = (None, None) if joined is None else (joined.before, joined.after)
+        preferred = group.preferred_assignor(*changed)
+        return preferred if preferred in names else names[0]
+
+    def forget(self, group_id: str) -> None:
+        """The group is deleted."""
+        self._turns.forget(group_id)
+
+    # -- Assigned
+
+    def find(self, group_id: str) -> ConsumerGroup | None:
+        group = self._context.groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
+    def compute(self, group: ConsumerGroup) -> Stepwise[Computed[Partitions] | None]:
+        epoch, members = group.epoch, dict(group.members)
+        if not members or epoch <= group.assignment_epoch:
+            return None
+        assign = ASSIGNORS[self._assignor(group)]
+        targets = yield from compute_targets(group, members, self._context.image().topics, assign)
+        changed = yield from changed_targets(group.targets, targets)
+        instance_ids = {it.member_id: it.instance_id for it in members.values() if it.instance_id is not None}
+        return Computed(epoch, changed, instance_ids)
+
+    def member_now(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> str | None:
+        if member_id in group.members:
+            return member_id
+        static = group.static_member(instance_id)
+        return None if static is None else static.member_id
+
+    def size_of(self, target: Partitions) -> int:
+        return number_of(target)
+
+    def target_record(self, group_id: str, member_id: str, target: Partitions) -> CoordinatorRecord:
+        return records.target_assignment(group_id, member_id, target)
+
+    def epoch_record(self, group_id: str, epoch: int, wall_ms: int) -> CoordinatorRecord:
+        return records.target_assignment_epoch(group_id, epoch, wall_ms)
+
+    def assigned(self, group: ConsumerGroup, epoch: int, notes: Notes) -> None:
+        note_targets(notes, group, epoch, self._assignor(group), len(group.members))
+        self._context.events.consumer_rebalances += 1
 
     def may_assign(self, group: ConsumerGroup, now: Now) -> bool:
         """True if the interval since the last target assignment is over."""

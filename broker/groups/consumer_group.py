@@ -25,6 +25,7 @@ from barnabas.broker.groups.description import Description
 from barnabas.broker.groups.epoch_group import EpochGroup
 from barnabas.broker.groups.group import Commit, GroupType
 from barnabas.broker.groups.group_description import described_member
+from barnabas.broker.groups.group_memory import MEMBER_BYTES
 from barnabas.broker.groups.group_subscriptions import GroupSubscriptions, ResolvedPattern, count
 from barnabas.broker.groups.partition_owners import PartitionOwners
 from barnabas.broker.groups.state_transitions import Moves
@@ -95,7 +96,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Partitions]):
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
-        self.subscribed = GroupSubscriptions()
+        self.subscribed = GroupSubscriptions(self.held)
         self.owners = PartitionOwners()
         self.has_partition_metadata = False
         """A record of an older version that must be removed exists."""
@@ -319,11 +320,14 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Partitions]):
 
     def _count_member(self, member: ConsumerMember, step: int) -> None:
         """Update all counters except those of topic names, which may be many."""
+        self.held.change(step * MEMBER_BYTES)
         self.subscribed.count_pattern(member.topic_pattern, step)
         if member.server_assignor is not None:
             count(self._assignors, (member.server_assignor,), step)
         if member.classic is not None:
             self.classic_members += step
+            metadata_bytes = sum(len(protocol.metadata) for protocol in member.classic.supported_protocols)
+            self.held.change(step * metadata_bytes)
             count(self._classic_protocols, (protocol.name for protocol in member.classic.supported_protocols), step)
 
     # -- descriptions

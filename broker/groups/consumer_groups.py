@@ -36,6 +36,7 @@ from barnabas.broker.groups.decision_notes import note_member_fenced
 from barnabas.broker.groups.description import Description
 from barnabas.broker.groups.group import Client, Group, GroupContext, GroupType
 from barnabas.broker.groups.group_configs import consumer_heartbeat_interval_ms, consumer_session_timeout_ms
+from barnabas.broker.groups.group_memory import MEMBER_BYTES, size_of_names
 from barnabas.broker.groups.group_update import Update
 from barnabas.broker.groups.groups_of_type import GroupsOfType
 from barnabas.broker.groups.sessions import Sessions
@@ -112,6 +113,7 @@ class ConsumerGroups(GroupsOfType[ConsumerGroup]):
         member_id = request.member_id or self.new_member_id()
         before = self._member_of(group, member_id, request, update)
         after = with_request(before, request, client)
+        self._check_memory(group, before, after)
         member = self.assignments.update_member(group, before, after, reported_partitions(request), update)
         self.sessions.renew(group.group_id, member_id, self._session_timeout_ms(group.group_id), update.now)
         response = ConsumerGroupHeartbeatResponse(
@@ -142,6 +144,13 @@ class ConsumerGroups(GroupsOfType[ConsumerGroup]):
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
         """Raises KafkaError GROUP_MAX_SIZE_REACHED."""
         self._check_room(group, member_id, self._context.settings().group_consumer_max_size)
+
+    def _check_memory(self, group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember) -> None:
+        """Raises KafkaError GROUP_MAX_SIZE_REACHED."""
+        growth = 0 if after.member_id in group.members else MEMBER_BYTES
+        if after.topic_names is not before.topic_names:
+            growth += size_of_names(after.topic_names) - size_of_names(before.topic_names)
+        self._context.groups.memory.check_room(growth)
 
     def new_member_id(self) -> str:
         return uuid_to_string(random_uuid(self._context.chance))
@@ -248,6 +257,9 @@ class ConsumerGroups(GroupsOfType[ConsumerGroup]):
 
     def _member_removed(self, group_id: str, member_id: str) -> None:
         self.forget_timers(group_id, member_id)
+
+    def _group_removed(self, group_id: str) -> None:
+        self.assignments.forget(group_id)
 
     def forget_timers(self, group_id: str, member_id: str) -> None:
         """Cancel all timers of the member."""

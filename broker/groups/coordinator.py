@@ -9,6 +9,7 @@ from barnabas.broker.coordinator.shard import Shard
 from barnabas.broker.coordinator.shard_timers import ShardTimers
 from barnabas.broker.current_settings import CurrentSettings
 from barnabas.broker.groups.group import GroupContext, GroupDirectory
+from barnabas.broker.groups.group_memory import GroupMemory
 from barnabas.broker.groups.machine import GroupMachine
 from barnabas.broker.internal_topics import GROUP_TOPIC
 from barnabas.broker.metadata_cache import MetadataCache
@@ -33,6 +34,7 @@ class GroupCoordinatorPorts:
     decisions: Decisions
     events: GroupEvents
     share_states: ShareStateStore
+    memory: GroupMemory
 
 
 def group_coordinator(ports: GroupCoordinatorPorts) -> Coordinator[GroupMachine]:
@@ -45,7 +47,7 @@ def group_coordinator(ports: GroupCoordinatorPorts) -> Coordinator[GroupMachine]
 
         return GroupMachine(
             GroupContext(
-                groups=GroupDirectory(),
+                groups=GroupDirectory(ports.memory),
                 timers=timers,
                 chance=ports.world.chance,
                 settings=ports.settings,

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now
 from barnabas.broker.groups.consumer_member import UNKNOWN_EPOCH
 from barnabas.broker.groups.group import Commit, GroupType
+from barnabas.broker.groups.group_memory import HeldBytes
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.group_log import (
     ConsumerGroupTargetAssignmentMetadataValue,
@@ -52,6 +53,7 @@ class EpochGroup(ABC, Generic[Member, Target]):
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
+        self.held = HeldBytes()
         self.epoch = FIRST_EPOCH
         self.metadata_hash = 0
         """Hash of names, ids, partition counts and racks of all topics of the group."""

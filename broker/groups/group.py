@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Timers
+from barnabas.broker.groups.group_memory import GroupMemory, HeldBytes
 from barnabas.broker.traffic import GroupEvents
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.runtime.world import Chance
@@ -61,6 +62,10 @@ class Group(Protocol):
     @property
     def group_id(self) -> str: ...
     @property
+    def held(self) -> HeldBytes:
+        """Memory of what clients sent."""
+
+    @property
     def type(self) -> GroupType: ...
     @property
     def protocol_type(self) -> str: ...
@@ -93,21 +98,38 @@ class Group(Protocol):
         """Tombstones of the group's own records, without its offsets."""
 
 
+NO_LIMIT = 1 << 62
+
+
 class GroupDirectory:
     """The groups of one partition, by group id."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: GroupMemory | None = None) -> None:
+        """`memory`: the sum in which the groups of all directories of a broker count; None for one without a limit."""
         self._groups: dict[str, Group] = {}
+        self.memory = memory or GroupMemory(NO_LIMIT)
 
     def get(self, group_id: str) -> Group | None:
         return self._groups.get(group_id)
 
     def put(self, group: Group) -> None:
         """Add the group, or replace the one with its id."""
+        before = self._groups.get(group.group_id)
+        if before is not None:
+            before.held.count_in(None)
         self._groups[group.group_id] = group
+        group.held.count_in(self.memory)
 
     def remove(self, group_id: str) -> None:
-        self._groups.pop(group_id, None)
+        group = self._groups.pop(group_id, None)
+        if group is not None:
+            group.held.count_in(None)
+
+    def give_up(self) -> None:
+        """The groups are those of another broker now."""
+        for group in self._groups.values():
+            group.held.count_in(None)
+        self.memory = GroupMemory(NO_LIMIT)
 
     def ids(self) -> list[str]:
         return list(self._groups)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from barnabas.broker.groups.consumer_member import ConsumerMember
+from barnabas.broker.groups.group_memory import NAME_BYTES, HeldBytes, size_of_names
 
 
 class ResolvedPattern(NamedTuple):
@@ -20,7 +21,9 @@ class ResolvedPattern(NamedTuple):
 
 
 class GroupSubscriptions:
-    def __init__(self) -> None:
+    def __init__(self, held: HeldBytes) -> None:
+        """`held` gets the bytes of the names of all members."""
+        self._held = held
         self.resolved: dict[str, ResolvedPattern] = {}
         self._by_name: Counter[str] = Counter()
         self._by_pattern: Counter[str] = Counter()
@@ -80,13 +83,16 @@ class GroupSubscriptions:
     def replace_names(self, before: frozenset[str], after: frozenset[str]) -> None:
         """A member subscribes to the topics `after` instead of `before`."""
         if before != after:
-            count(self._by_name, before - after, -1)
-            self._by_name.update(after - before)
+            less, more = before - after, after - before
+            count(self._by_name, less, -1)
+            self._by_name.update(more)
+            self._held.change(size_of_names(more) - size_of_names(less))
 
     def count_pattern(self, pattern: str, step: int) -> None:
         """Count one more or one less member with this pattern, if it is not empty."""
         if pattern:
             count(self._patterns, (pattern,), step)
+            self._held.change(step * (NAME_BYTES + len(pattern)))
 
     def resolve(self, pattern: str, found: ResolvedPattern | None) -> None:
         """Replace the result of a pattern; None removes it."""

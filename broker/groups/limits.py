@@ -28,8 +28,13 @@ MOST_OWNED_PARTITIONS: Final = 50_000
 """Partitions that a ConsumerGroupHeartbeat reports as owned."""
 
 MOST_ELEMENTS_READ: Final = 40_000
-"""Topics and partitions that the coordinator parses, in one step, from the subscriptions of a classic group. With more
-of them the subscribed topics count as unknown.
+"""Topics and partitions that the coordinator parses, in one step, from the subscription or assignment of a member of a
+classic group.
+"""
+
+MOST_TOPICS_READ: Final = 20_000
+"""Topics that the coordinator parses, in one step, from the different subscriptions of a classic group. With more of
+them the subscribed topics count as unknown.
 """
 
 MOST_TOPOLOGY_ELEMENTS: Final = 5_000

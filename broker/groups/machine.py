@@ -99,6 +99,7 @@ class GroupMachine:
         return _combined([part.metadata_changed(delta, now) for part in parts])
 
     def give_up(self) -> list[Reply]:
+        self.groups.give_up()
         return self.classic.give_up() + self.consumer.give_up()
 
     # -- administration

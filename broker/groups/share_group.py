@@ -16,6 +16,7 @@ from barnabas.broker.groups.consumer_member import Partitions
 from barnabas.broker.groups.description import Description
 from barnabas.broker.groups.epoch_group import EpochGroup
 from barnabas.broker.groups.group import Commit, GroupType
+from barnabas.broker.groups.group_memory import MEMBER_BYTES, size_of_names
 from barnabas.broker.groups.group_subscriptions import count
 from barnabas.broker.groups.share_member import ShareMember
 from barnabas.broker.groups.share_topics import ShareTopics, TopicStates
@@ -187,11 +188,13 @@ class ShareGroup(EpochGroup[ShareMember, Partitions]):
         before = self.members.get(member_id)
         if before is not None:
             count(self._subscribed, before.topic_names, -1)
+            self.held.change(-MEMBER_BYTES - size_of_names(before.topic_names))
         if value is None:
             self.members.pop(member_id, None)
             return
         after = self.members[member_id] = (before or ShareMember(member_id)).with_metadata(value)
         self._subscribed.update(after.topic_names)
+        self.held.change(MEMBER_BYTES + size_of_names(after.topic_names))
 
     def _replay_target(self, member_id: str, value: ShareGroupTargetAssignmentMemberValue | None) -> None:
         for topic_id, indexes in self.targets.pop(member_id, _NO_PARTITIONS).items():

@@ -14,22 +14,21 @@ from functools import partial
 
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
 from barnabas.broker.groups import share_records as records
-from barnabas.broker.groups.assignors.assignor import MemberSpec
-from barnabas.broker.groups.assignors.simple import assign_shares
 from barnabas.broker.groups.consumer_assignments import REFRESH_INTERVAL_MS
-from barnabas.broker.groups.consumer_member import JOIN_EPOCH, LEAVE_EPOCH, Partitions
-from barnabas.broker.groups.decision_notes import note_epoch, note_targets
+from barnabas.broker.groups.consumer_member import JOIN_EPOCH, LEAVE_EPOCH
+from barnabas.broker.groups.decision_notes import note_epoch
 from barnabas.broker.groups.epoch_group import RefreshDeadline
 from barnabas.broker.groups.group import Client, GroupContext
 from barnabas.broker.groups.group_configs import (
-    share_assignment_interval_ms,
     share_heartbeat_interval_ms,
     share_session_timeout_ms,
 )
+from barnabas.broker.groups.group_memory import MEMBER_BYTES, size_of_names
 from barnabas.broker.groups.group_update import Update
 from barnabas.broker.groups.groups_of_type import GroupsOfType
 from barnabas.broker.groups.sessions import Sessions
-from barnabas.broker.groups.share_group import ASSIGNOR_NAME, ShareGroup
+from barnabas.broker.groups.share_assignments import ShareAssignments
+from barnabas.broker.groups.share_group import ShareGroup
 from barnabas.broker.groups.share_member import ShareMember
 from barnabas.broker.groups.share_topics import ShareTopics, States, TopicStates
 from barnabas.broker.groups.target_assignment import TargetAssignment, topic_ids
@@ -56,6 +55,7 @@ class ShareGroups(GroupsOfType[ShareGroup]):
         super().__init__(context)
         self._sessions = Sessions("share", context.timers, self.member, self.fence)
         self._hashes = TopicHashes()
+        self._assignments = ShareAssignments(context)
         self._under_way: dict[str, dict[bytes, frozenset[int]]] = {}
         """Partitions whose states are being initialized by this coordinator, by group and topic id."""
 
@@ -88,8 +88,10 @@ class ShareGroups(GroupsOfType[ShareGroup]):
             before = ShareMember(request.member_id)
         _check_epoch(before, request.member_epoch)
         after = _with_request(before, request, client)
+        growth = size_of_names(after.topic_names) - size_of_names(before.topic_names)
+        self._context.groups.memory.check_room(growth + MEMBER_BYTES * (after.member_id not in group.members))
         epoch = self._update_epoch(group, before, after, update)
-        target = self._target(group, epoch, after, update)
+        target = self._assignments.target(group, epoch, after, update)
         member = self._reconcile(group, after, target, epoch != group.epoch, update)
         self._renew(group_id, member.member_id, update.now)
         response = ShareGroupHeartbeatResponse(
@@ -133,37 +135,6 @@ class ShareGroups(GroupsOfType[ShareGroup]):
             note_epoch(update.notes, group, epoch, cause)
         group.refresh_deadline = RefreshDeadline(update.now.monotonic_ms + REFRESH_INTERVAL_MS, epoch)
         return epoch
-
-    def _target(self, group: ShareGroup, epoch: int, member: ShareMember, update: Update) -> TargetAssignment:
-        """Target assignment of the member: a new one if the group has a new epoch, but at most one per assignment
-        interval."""
-        known = TargetAssignment(group.assignment_epoch, group.targets.get(member.member_id, {}))
-        if group.assignment_epoch >= epoch or not self._may_assign(group, update.now):
-            return known
-        targets = self._compute_targets(group, member)
-        for member_id, target in targets.items():
-            if group.targets.get(member_id) != target:
-                update.records.append(records.target_assignment(group.group_id, member_id, target))
-        update.records.append(records.target_epoch(group.group_id, epoch, update.now.wall_ms))
-        note_targets(update.notes, group, epoch, ASSIGNOR_NAME, len(targets))
-        self._context.events.share_rebalances += 1
-        return TargetAssignment(epoch, targets[member.member_id])
-
-    def _may_assign(self, group: ShareGroup, now: Now) -> bool:
-        interval_ms = share_assignment_interval_ms(self._context, group.group_id)
-        # A clock that was set back must not delay assignments for long.
-        return group.assignment_timestamp_ms == 0 or not 0 <= now.wall_ms - group.assignment_timestamp_ms < interval_ms
-
-    def _compute_targets(self, group: ShareGroup, member: ShareMember) -> dict[str, Partitions]:
-        topics = self._context.image().topics
-        ids: dict[frozenset[str], frozenset[bytes]] = {}
-        specs: dict[str, MemberSpec] = {}
-        for each in {**group.members, member.member_id: member}.values():
-            if each.topic_names not in ids:
-                ids[each.topic_names] = topic_ids(each.topic_names, topics)
-            target = group.targets.get(each.member_id, {})
-            specs[each.member_id] = MemberSpec(None, ids[each.topic_names], target)
-        return assign_shares(specs, group.topics.partitions())
 
     def _reconcile(
         self, group: ShareGroup, member: ShareMember, target: TargetAssignment, changed: bool, update: Update
@@ -290,6 +261,9 @@ class ShareGroups(GroupsOfType[ShareGroup]):
 
     def _member_removed(self, group_id: str, member_id: str) -> None:
         self._sessions.forget(group_id, member_id)
+
+    def _group_removed(self, group_id: str) -> None:
+        self._assignments.forget(group_id)
 
     def loaded(self, now: Now) -> Outcome:
         """The whole log has been replayed: start the sessions."""

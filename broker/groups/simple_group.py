@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now
 from barnabas.broker.groups.group import Commit, GroupType
+from barnabas.broker.groups.group_memory import HeldBytes
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 
@@ -16,6 +17,7 @@ class SimpleGroup:
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
+        self.held = HeldBytes()
 
     @property
     def type(self) -> GroupType:

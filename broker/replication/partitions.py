@@ -26,6 +26,7 @@ from barnabas.kraft.metadata.image import (
     TopicImage,
 )
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.decisions import DecisionKind
 from barnabas.runtime.meter import Meter
 from barnabas.runtime.steps import Steps
@@ -37,6 +38,9 @@ log = logging.getLogger(__name__)
 
 MAX_NOTED = 1000
 """Replicas lost together that get a decision note each."""
+
+TOPIC_ITEMS = 8
+"""Items of work that it takes to find the config of a topic."""
 
 PARTITION_ITEMS = 4
 """Items of work (see `Meter`) that it takes to open, change or remove a partition."""
@@ -139,16 +143,21 @@ class Partitions:
 
     # -- the metadata log
 
-    def prepare(self, delta: MetadataDelta) -> list[NewLog]:
-        """The logs that must be created before `apply_delta(delta)`.
+    def prepare(self, delta: MetadataDelta) -> Stepwise[list[NewLog]]:
+        """The logs that must be created before `apply_delta(delta)`, found in steps.
 
         A deleted topic whose name is used again is removed now, because its logs are in the way.
         """
         node_id = self._settings.node_id
         wanted: list[NewLog] = []
+        meter = Meter()
         for topic in delta.changed_topics.values():
             config: TopicConfig | None = None
+            if meter.step_ends(TOPIC_ITEMS):
+                yield
             for index, image in topic.changed_partitions.items():
+                if meter.step_ends():
+                    yield
                 if node_id in image.replicas and (topic.id, index) not in self._by_id:
                     config = config or self._topic_config(delta.after, topic.name)
                     wanted.append(NewLog(topic.name, index, topic.id, config, image.directory_of(node_id)))

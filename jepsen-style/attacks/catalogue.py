@@ -34,6 +34,7 @@ _ALL = (
     Attack("find-coordinator", costs.find_many_coordinators),
     Attack("metadata-unknown", costs.metadata_of_unknown_topics),
     Attack("controller-commands", decisions.controller_commands),
+    Attack("describe-configs", decisions.describe_many_configs),
     Attack("closed-connection", connections.closed_connection),
     Attack("never-read", connections.never_read),
     Attack("announced-frames", connections.announced_frames),

@@ -13,6 +13,7 @@ from barnabas.protocol.messages.alter_partition_reassignments import (
 )
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest
 from barnabas.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -23,6 +24,7 @@ from barnabas.protocol.schema import Message
 
 BROKER_RESOURCE = 4
 REPETITIONS = 3
+DESCRIPTIONS = 20
 
 
 def controller_commands(scene: Scene) -> None:
@@ -35,6 +37,25 @@ def controller_commands(scene: Scene) -> None:
             peer.swallow()
 
 
+def describe_many_configs(scene: Scene) -> None:
+    """DescribeConfigs of a broker that has been given thousands of configs, 20 times."""
+    asked = DescribeConfigsResource(resource_type=BROKER_RESOURCE, resource_name="1", configuration_keys=None)
+    data = frame(DescribeConfigsRequest(resources=[asked], include_synonyms=True), 4)
+    with scene.peer() as peer:
+        peer.call(_many_configs(), 1)
+        scene.begin()
+        for _ in range(DESCRIPTIONS):
+            scene.send(peer, data)
+        for _ in range(DESCRIPTIONS):
+            peer.swallow()
+
+
+def _many_configs() -> IncrementalAlterConfigsRequest:
+    configs = [AlterableConfig(name=f"unknown.{number}", config_operation=0, value="1") for number in range(5_000)]
+    resource = AlterConfigsResource(resource_type=BROKER_RESOURCE, resource_name="1", configs=configs)
+    return IncrementalAlterConfigsRequest(resources=[resource])
+
+
 def _requests() -> Iterator[tuple[Message, int]]:
     """Requests and their versions. All are allowed, and few of them change anything."""
     many = [CreatableTopic(name=f"t{number}", num_partitions=2, replication_factor=3) for number in range(3_000)]
@@ -43,8 +64,6 @@ def _requests() -> Iterator[tuple[Message, int]]:
     yield CreateTopicsRequest(topics=[wide], validate_only=True), 7
     partitions = [ReassignablePartition(partition_index=index, replicas=[3, 2, 1]) for index in range(9_000)]
     yield AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="none", partitions=partitions)]), 0
-    configs = [AlterableConfig(name=f"unknown.{number}", config_operation=0, value="1") for number in range(5_000)]
-    resource = AlterConfigsResource(resource_type=BROKER_RESOURCE, resource_name="1", configs=configs)
-    yield IncrementalAlterConfigsRequest(resources=[resource]), 1
+    yield _many_configs(), 1
     yield ElectLeadersRequest(election_type=0, topic_partitions=None), 2
     yield DeleteTopicsRequest(topics=[DeleteTopicState(name=f"none{number}") for number in range(9_000)]), 6

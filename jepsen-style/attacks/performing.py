@@ -17,8 +17,11 @@ WARM_SECONDS = 3.0
 """Warm-up of the producer of a new cluster."""
 
 
-def perform(attacks: Iterable[Attack], base_port: int, report: Callable[[Outcome], None]) -> list[Outcome]:
-    """`base_port` 0: each cluster gets ports that are free. Raises ClusterError if a cluster does not come up."""
+def perform(
+    attacks: Iterable[Attack], base_port: int, report: Callable[[Outcome], None], *, preferred: bool = False
+) -> list[Outcome]:
+    """`base_port` 0: each cluster gets ports that are free; `preferred` as for `Target`. Raises ClusterError if a
+    cluster does not come up, OSError if it cannot be preferred."""
     outcomes = []
     target: Target | None = None
     with tempfile.TemporaryDirectory(prefix="barnabas-attack-", ignore_cleanup_errors=True) as scratch:
@@ -28,7 +31,8 @@ def perform(attacks: Iterable[Attack], base_port: int, report: Callable[[Outcome
                     target.close()
                     target = None
                 if target is None:
-                    target = Target(_directory(Path(scratch), number), base_port or free_base_port(), attack.settings)
+                    directory, port = _directory(Path(scratch), number), base_port or free_base_port()
+                    target = Target(directory, port, attack.settings, preferred=preferred)
                     time.sleep(WARM_SECONDS)
                 outcome = _perform(attack, target)
                 outcomes.append(outcome)

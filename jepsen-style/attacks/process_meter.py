@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_PREFERRED = "-15"
+"""For /proc/PID/autogroup: a nice value."""
 _RESET_PEAK = "5"
 """For /proc/PID/clear_refs: the highest memory counts from now on."""
 
@@ -30,6 +32,12 @@ def usage_of(pid: int) -> Usage | None:
         return None
     memory = dict(line.split(":", 1) for line in status.splitlines())
     return Usage((int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND, _mb(memory["VmRSS"]), _mb(memory["VmHWM"]))
+
+
+def prefer(pid: int) -> None:
+    """Run the session of this process before other work on the machine: Linux divides the cores between sessions, and
+    `nice` counts only within one. Raises OSError if that is not allowed, or if the kernel has no autogroups."""
+    Path(f"/proc/{pid}/autogroup").write_text(_PREFERRED)
 
 
 def reset_peak(pid: int) -> None:

@@ -9,8 +9,9 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from attacks.cpu_twins import CpuRecorder, beyond_idle, cpu_seconds_of, run_twins
 from attacks.process_meter import Usage, reset_peak, usage_of
-from attacks.target import Latencies, Target
+from attacks.target import Latencies, Target, environment_of_own_modules
 from attacks.wire import HOST, Peer
 from barnabas.cluster.layout import Node
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
@@ -22,6 +23,8 @@ IDLE_SECONDS = 3.0
 """Time for which the producer is measured before an attack."""
 LEAST_SECONDS = 2.0
 """Shortest time for which it is measured from the attack on."""
+MOST_TIMES_P99 = 5
+"""The producer's p99 may be that many times its idle value."""
 PROBE_SECONDS = 0.1
 PROMPT_SECONDS = 0.5
 """A broker that answers a new connection within that time has recovered."""
@@ -47,6 +50,9 @@ class Outcome:
     during: Latencies = field(default_factory=lambda: Latencies.of([]))
     slow_steps: int | None = None
     """Above 20 ms, as all nodes count them; None if they do not."""
+    with_twins: Latencies | None = None
+    """The producer's while other processes used as much CPU time as the nodes did; None if that was not measured."""
+    slow_steps_with_twins: int = 0
     dead: list[str] = field(default_factory=list)
     missing: int | None = 0
     """Acknowledged records that are missing; None if unknown."""
@@ -65,6 +71,9 @@ class Scene:
         self._deadline = time.monotonic() + PREPARE_SECONDS
         self._began = math.nan
         self._usage: dict[str, Usage | None] = {}
+        self._idle_rates: dict[str, float] = {}
+        """CPU seconds per second of each node before the attack."""
+        self._recorder = CpuRecorder(target.pids)
         self._slow_steps: int | None = None
         self._is_prompt = False
         """Whether the last new connection was answered promptly."""
@@ -85,14 +94,18 @@ class Scene:
         """The attack begins: from now on it is measured."""
         self.victim = victim or self.victim
         idle_from = time.monotonic()
+        idle = {name: cpu_seconds_of(pid) for name, pid in self.target.pids.items()}
         time.sleep(IDLE_SECONDS)
         self._began = time.monotonic()
+        for name, pid in self.target.pids.items():
+            self._idle_rates[name] = (cpu_seconds_of(pid) - idle[name]) / (self._began - idle_from)
         self.outcome.before = self.target.latencies(idle_from, self._began)
         for name, pid in self.target.pids.items():
             reset_peak(pid)
             self._usage[name] = usage_of(pid)
         self._slow_steps = self._count_slow_steps()
         self._deadline = time.monotonic() + LIMIT_SECONDS
+        self._recorder.start()
         self._prober.start()
 
     def report(self, problem: str) -> None:
@@ -115,7 +128,10 @@ class Scene:
             outcome.problems += [] if self._has_begun else [f"could not be prepared: {error}"]
         if self._has_begun:
             self._wait_for_recovery()
+            self._recorder.stop()
             self._conclude()
+            if self._is_to_be_compared():
+                self._compare()
         return outcome
 
     @property
@@ -169,6 +185,22 @@ class Scene:
         acknowledged = target.acknowledged()
         readable = target.readable()
         outcome.missing = None if readable is None else max(0, acknowledged - readable)
+
+    def _is_to_be_compared(self) -> bool:
+        """True if the producer waited, or steps took, so long that it matters how much of that is due to busy cores."""
+        outcome = self.outcome
+        if outcome.dead or outcome.over_limit or not outcome.before.count:
+            return False
+        return outcome.during.p99 > MOST_TIMES_P99 * outcome.before.p99 or bool(outcome.slow_steps)
+
+    def _compare(self) -> None:
+        outcome, target = self.outcome, self.target
+        time.sleep(IDLE_SECONDS)
+        before = self._count_slow_steps() or 0
+        slots = {name: beyond_idle(used, self._idle_rates[name]) for name, used in self._recorder.slots.items()}
+        began, ended = run_twins(slots, environment_of_own_modules(), preferred=target.preferred)
+        outcome.with_twins = target.latencies(began, max(ended, began + LEAST_SECONDS))
+        outcome.slow_steps_with_twins = (self._count_slow_steps() or 0) - before
 
     def _count_slow_steps(self) -> int | None:
         """Sum over all reachable nodes; None if none of them counts."""

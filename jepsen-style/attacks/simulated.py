@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import count, islice
 
+from barnabas.broker.telemetry import REPORTER
 from running.plan import Plan
 from running.seed import SeedReport, run_plan
 from running.swarm import draw_plan
@@ -33,7 +34,9 @@ def busy_plan(seed: int) -> Plan:
     plan = draw_plan(seed)
     faults = (*plan.nemesis, *("hostile",) * len(plan.nemesis))
     conditions = (*plan.condition, f"faults-at-once={AT_ONCE}", "hostile-pause=0.004")
-    return replace(plan, nemesis=faults, interval=2.0, condition=conditions)
+    # Brokers serve telemetry only with its receiver.
+    settings = (*plan.settings, f"metric.reporters={REPORTER}")
+    return replace(plan, nemesis=faults, interval=2.0, condition=conditions, settings=settings)
 
 
 def _run(seed: int) -> SeedReport:

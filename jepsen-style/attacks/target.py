@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attacks import quiet_producer
+from attacks.process_meter import prefer
 from attacks.wire import NONE, Peer
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.layout import Node
@@ -56,7 +57,11 @@ class Latencies:
 class Target:
     """One cluster's life."""
 
-    def __init__(self, directory: Path, base_port: int, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, directory: Path, base_port: int, settings: Mapping[str, str], *, preferred: bool = False
+    ) -> None:
+        """`preferred`: all processes run before other work on the machine. Raises ClusterError, OSError."""
+        self.preferred = preferred
         self.settings = dict(settings)
         self.topics: set[str] = set()
         """Those that attacks have made."""
@@ -71,8 +76,11 @@ class Target:
             self._producer = subprocess.Popen(
                 [sys.executable, "-m", "attacks.quiet_producer", self.cluster.bootstrap_servers, str(self._output)],
                 stdin=subprocess.PIPE,
-                env=_environment(),
+                env=environment_of_own_modules(),
             )
+            if preferred:
+                for pid in (*self.pids.values(), self._producer.pid, os.getpid()):
+                    prefer(pid)
         except BaseException:
             self._end_nodes()
             raise
@@ -239,7 +247,8 @@ def _wait_for_ports(cluster: LocalCluster) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _environment() -> dict[str, str]:
+def environment_of_own_modules() -> dict[str, str]:
+    """Environment of a process that runs a module of this package."""
     environment = code_environment()
     own = str(Path(__file__).resolve().parents[1])
     environment["PYTHONPATH"] = f"{own}{os.pathsep}{environment['PYTHONPATH']}"

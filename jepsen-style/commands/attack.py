@@ -30,6 +30,7 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
     ] = 0,
     seed: Annotated[int, typer.Option(help="With --simulated: the first seed.")] = 1,
     jobs: Annotated[int, typer.Option(help="With --simulated: processes.")] = 1,
+    prefer: Annotated[bool, typer.Option("--prefer", help="Before other work on this machine; for root.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="Show what attacks there are.")] = False,
 ) -> None:
     """Attacks a cluster of processes of its own, on this machine and over loopback only.
@@ -43,8 +44,8 @@ def command(  # noqa: PLR0913, PLR0917 - the options of a command
         raise typer.Exit(_simulate(simulated, seed, jobs))
     try:
         attacks = [_one(name) for name in only or ATTACKS]
-        outcomes = perform(attacks, base_port, _print_outcome)
-    except ClusterError as error:
+        outcomes = perform(attacks, base_port, _print_outcome, preferred=prefer)
+    except (ClusterError, OSError) as error:
         print(error, file=sys.stderr)
         raise typer.Exit(2) from None
     table = Table(*HEADINGS, box=None, pad_edge=False)

@@ -13,7 +13,7 @@ import trio
 from barnabas.client.settings import parse_address
 from barnabas.cluster.fault_points import FAULT_POINTS
 from barnabas.cluster.hostile.client import HostileClient
-from barnabas.cluster.proxy.rules import MessageRule
+from barnabas.fault_proxy.rules import MessageRule
 from barnabas.protocol.api_keys import ApiKey
 from nemeses.certificates import rotate
 from nemeses.choosing import between, happens, one_of, some_of

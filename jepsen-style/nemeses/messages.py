@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from barnabas.cluster.proxy.rules import MessageRule, Way
+from barnabas.fault_proxy.rules import MessageRule, Way
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.runtime.world import Chance
 from nemeses.choosing import happens, one_of, shuffled

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import trio
 
-from barnabas.cluster.proxy.rules import Way
+from barnabas.fault_proxy.rules import Way
 from nemeses.shapes import CLIENT
 from worlds.cluster import ClusterUnderTest
 

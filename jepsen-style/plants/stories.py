@@ -16,7 +16,7 @@ import trio
 from barnabas import Admin, Consumer, ConsumerGroupMetadata, NewTopic, OffsetAndMetadata, Producer
 from barnabas.client.cluster import TopicPartition
 from barnabas.cluster.errors import ClusterError
-from barnabas.cluster.proxy.rules import MessageRule
+from barnabas.fault_proxy.rules import MessageRule
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import KafkaError
 from checkers.verdict import Finding

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from barnabas.reports.markup import Markup, element, join
 from histories.faults import EVERYTHING, Fault
 from histories.history import History
-from reports.markup import Markup, element, join
 from reports.scales import HEIGHT, WIDTH, TimeAxis
 
 HUES = {

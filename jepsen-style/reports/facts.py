@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from barnabas.reports.markup import plural
 from histories.history import History
 from histories.recorder import HistoryError
 from reports import values
-from reports.markup import plural
 from reports.scales import Floats, Integers
 from reports.values import Names, Values
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from barnabas.reports.markup import Markup, element, shorten
 from checkers.gathering import counts_of
 from operations import Operation
 from reports import node_logs, order, replicas
 from reports.bands import Band, hue
 from reports.facts import OUTCOMES, Facts
-from reports.markup import Markup, element, shorten
 from reports.naming import named, named_note
 from reports.partitions import Seen
 from reports.plots import span

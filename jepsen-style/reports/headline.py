@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from barnabas.reports.markup import Child, Markup, element, plural, shorten
 from checkers.availability import Availability
 from reports.bands import Band
 from reports.curves import lag, unseen
 from reports.facts import OUTCOMES, Facts
 from reports.findings import Found, counted
-from reports.markup import Child, Markup, element, plural, shorten
 from reports.plots import percent
 from reports.scales import duration, number
 

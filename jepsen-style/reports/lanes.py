@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
+from barnabas.reports.markup import Markup, element, plural
 from histories.views import Views
 from reports.bands import Band, hue
 from reports.facts import Facts
-from reports.markup import Markup, element, plural
 from reports.plots import Key, blocks, canvas, keys, span
 from reports.scales import TimeAxis, duration
 

@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from barnabas.reports.markup import Markup, element, shorten
 from reports.facts import Facts
-from reports.markup import Markup, element, shorten
 
 MOST_LINES = 150
 """Log lines shown of one window; warnings and errors have precedence."""

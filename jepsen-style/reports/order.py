@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from barnabas.reports.markup import Markup, element, shorten
 from reports.facts import OUTCOMES, Facts
-from reports.markup import Markup, element, shorten
 
 AROUND = 3
 """Offsets on both sides of one that matters."""

@@ -11,10 +11,10 @@ from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
 
+from barnabas.reports.markup import Markup, element, shorten
 from histories.history import History
 from histories.whole import write_whole
 from reports import bands, facts, findings, headline, partitions, tables, timeline
-from reports.markup import Markup, element, shorten
 
 NAME = "report.html"
 

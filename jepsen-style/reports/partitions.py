@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from barnabas.reports.markup import Markup, element, join, plural
 from histories.views import Views
 from operations import Place
 from reports.lanes import grouped
-from reports.markup import Markup, element, join, plural
 from reports.plots import Key, blocks, canvas, dots, keys, line, plot, spikes, steps
 from reports.scales import HEIGHT, Floats, Integers, LinearScale, TimeAxis, from_zero
 from reports.thinning import corners, thin_line

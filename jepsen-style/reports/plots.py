@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.markup import Child, Markup, element
+from barnabas.reports.markup import Child, Markup, element
 from reports.scales import HEIGHT, WIDTH, Integers, Scale, Tick, TimeAxis
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reports.markup import Markup, element
+from barnabas.reports.markup import Markup, element
 from reports.partitions import Seen
 
 MOST_ROWS = 12

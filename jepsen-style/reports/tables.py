@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from barnabas.reports.markup import Child, Markup, element, shorten
 from checkers import legality
 from checkers.availability import Availability
 from reports.bands import Band, hue
 from reports.facts import Facts
 from reports.findings import Found
-from reports.markup import Child, Markup, element, shorten
 from reports.scales import duration, number
 
 MOST_FAULTS = 300

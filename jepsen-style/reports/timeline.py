@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from barnabas.reports.markup import Markup, element
 from reports import bands, curves, lanes, partitions
 from reports.bands import Band
 from reports.curves import Curve
 from reports.facts import OUTCOMES, Facts
-from reports.markup import Markup, element
 from reports.plots import Key, area, dots, line, note, plot, spikes, time_labels
 from reports.scales import LogScale, TimeAxis, duration, from_zero, number
 from reports.thinning import stairs, thin_line, thin_points

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 
 from barnabas.cluster import power
+from barnabas.cluster.guardian import Guardian
 from worlds import compose, netns
-from worlds.guardian import Guardian
 
 
 def why_off(words: Sequence[str]) -> str | None:

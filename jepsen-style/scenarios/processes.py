@@ -17,7 +17,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.settings import ConsumerOptions
 from barnabas.client.producer import Acked
 from barnabas.client.producer.settings import ProducerOptions
-from barnabas.cluster.proxy.rules import MessageRule
+from barnabas.fault_proxy.rules import MessageRule
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.end_txn import EndTxnRequest

@@ -21,8 +21,8 @@ from barnabas.client.security_names import SecurityOptions
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.fault_points import DISK_POINTS
 from barnabas.cluster.layout import LOCAL_SHAPE
-from barnabas.cluster.proxy.rules import MessageRule, Way
 from barnabas.cluster.simulated import DATA, SimulatedCluster, SimulatedNode, Size
+from barnabas.fault_proxy.rules import MessageRule, Way
 from barnabas.kraft.raft.voters import ReplicaKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest

@@ -1,4 +1,4 @@
-"""Faults of single messages on simulated wires: the proxy's core (`barnabas.cluster.proxy`) in every connection.
+"""Faults of single messages on simulated wires: the proxy's core (`barnabas.fault_proxy`) in every connection.
 
 What it lets out goes over the link as before; links themselves are broken elsewhere. It has to follow every connection
 from its first byte on, to know where messages begin; so it is there or not for a whole run.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from barnabas.cluster.proxy.frames import Conversation
-from barnabas.cluster.proxy.rules import Faults, MessageRule, Way
-from barnabas.cluster.proxy.stream import Ends, Stream
+from barnabas.fault_proxy.frames import Conversation
+from barnabas.fault_proxy.rules import Faults, MessageRule, Way
+from barnabas.fault_proxy.stream import Ends, Stream
 from barnabas.runtime.simulated import Universe
 from barnabas.runtime.simulated.network import SimulatedConnection
 from barnabas.runtime.simulated.pipe import FIN, RST, Pipe

@@ -13,7 +13,7 @@ from barnabas import Admin
 from barnabas.client.admin.config_values import ConfigResource, ResourceType
 from barnabas.client.settings import parse_address
 from barnabas.cluster.errors import ClusterError
-from barnabas.cluster.proxy.rules import MessageRule, Way
+from barnabas.fault_proxy.rules import MessageRule, Way
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.schema import Message
 from barnabas.runtime.real import real_world

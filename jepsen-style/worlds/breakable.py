@@ -20,6 +20,7 @@ from barnabas import Admin
 from barnabas.cli.local_users import set_passwords
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.fault_points import DISK_POINTS
+from barnabas.cluster.guardian import Guardian
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.local import LocalCluster
 from barnabas.cluster.plan import MODULES, Programs
@@ -33,7 +34,6 @@ from plants.node import broken
 from worlds.certificates import HostAddresses, LocalCertificates
 from worlds.cluster import AuthorityStep, Damage
 from worlds.damaging import damage_files
-from worlds.guardian import Guardian
 from worlds.links import LinkFaults, Links
 from worlds.node_views import Onlooker, onlooker
 from worlds.processes import ProcessCluster, in_thread

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
-from barnabas.cluster.proxy.rules import MessageRule, Way
+from barnabas.fault_proxy.rules import MessageRule, Way
 from barnabas.kraft.raft.voters import ReplicaKey
 from barnabas.protocol.schema import Message
 from barnabas.runtime.world import World

@@ -21,13 +21,13 @@ from typing import Any, Literal, TypeVar
 import trio
 
 from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.guardian import Guardian
 from barnabas.protocol.schema import Message
 from barnabas.runtime.real import real_world
 from barnabas.runtime.world import World
 from loss_budget import Membership, NodeState
 from operations import Place
 from worlds.cluster import AuthorityStep, Damage, ReplicaView
-from worlds.guardian import Guardian
 from worlds.links import LinkFaults, PacketLinks
 from worlds.node_views import Onlooker, onlooker
 from worlds.packets import CLIENT, Packets, run

@@ -7,8 +7,8 @@ from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from barnabas.cluster.errors import ClusterError
-from barnabas.cluster.proxy.driver import ProxyProcess
-from barnabas.cluster.proxy.rules import CLIENT, LinkState, MessageRule, Way
+from barnabas.fault_proxy.driver import ProxyProcess
+from barnabas.fault_proxy.rules import CLIENT, LinkState, MessageRule, Way
 from worlds.cluster import LinkFault
 from worlds.packets import Packets
 from worlds.processes import in_thread

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from barnabas.cluster.guardian import Guardian
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.proxied_node import save_ways
-from barnabas.cluster.proxy.driver import ProxyProcess
-from barnabas.cluster.proxy.rules import CLIENT
+from barnabas.fault_proxy.driver import ProxyProcess
+from barnabas.fault_proxy.rules import CLIENT
 from barnabas.runtime.real import real_world
 from barnabas.security.addresses import port_for_clients, port_for_nodes
 from worlds.breakable import BreakableCluster, Wiring, opened
-from worlds.guardian import Guardian
 from worlds.links import ProxyLinks
 from worlds.processes import on_free_ports
 from worlds.world_options import WorldOptions

@@ -18,6 +18,7 @@ from typing import TypeVar
 import trio
 
 from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.guardian import Guardian
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.namespaced_node import Home, save_homes
 from barnabas.runtime.network import RealNetwork, SocketConnection
@@ -25,7 +26,6 @@ from barnabas.runtime.real import real_world
 from barnabas.runtime.world import Connection, DialFailed, DialRefused
 from barnabas.security.addresses import port_for_clients
 from worlds.breakable import BreakableCluster, Wiring, opened
-from worlds.guardian import Guardian
 from worlds.links import PacketLinks
 from worlds.packets import CLIENT, Packets, run
 from worlds.processes import on_free_ports

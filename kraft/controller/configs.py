@@ -39,6 +39,8 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 """Operations of IncrementalAlterConfigs."""
 
 LONGEST_VALUE = 32767
+MOST_OVERRIDES = 10_000
+"""Configs of a resource. Brokers take any name, and the config of a topic is made of all configs of a broker."""
 CORDONED_LOG_DIRS = "cordoned.log.dirs"
 RESOURCE_ITEMS = 5
 """Items that a resource counts as, besides its keys."""
@@ -238,6 +240,11 @@ def _alter(state: ControllerState, resource: ConfigResource, changes: Changes) -
         if value is not None and len(value) > LONGEST_VALUE:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"the value of {key} has more than {LONGEST_VALUE} characters")
     altered = {key: value for key, value in (current | changes).items() if value is not None}
+    if len(altered) > max(MOST_OVERRIDES, len(current)):
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"a resource may have {MOST_OVERRIDES} configs; it would have {len(altered)}",
+        )
     if resource[0] == TOPIC_RESOURCE:
         check_topic_configs(state, altered)
     elif resource[0] == BROKER_RESOURCE:

@@ -79,6 +79,7 @@ from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from barnabas.protocol.messages.update_features import UpdateFeaturesRequest
 from barnabas.protocol.refusals import refusal_of
 from barnabas.protocol.schema import Message
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.world import Chance
 
 log = logging.getLogger("kraft.controller")
@@ -155,22 +156,18 @@ class QuorumController:
         epoch: int,
         append_time_ms: int,
         records: Iterable[Message],
-        *,
-        continues: bool = False,
         last_offset: int | None = None,
-    ) -> list[MetadataDelta]:
-        """Committed records, in order; see `MetadataLoader.handle_commit`. Raises `ReplayError`: the node must stop."""
-        return self.loader.handle_commit(
-            base_offset, epoch, append_time_ms, records, continues=continues, last_offset=last_offset
-        )
+    ) -> Stepwise[list[MetadataDelta]]:
+        """Committed records, in order; see `MetadataLoader.commit_steps`. Raises `ReplayError`: the node must stop."""
+        return self.loader.commit_steps(base_offset, epoch, append_time_ms, records, last_offset)
 
     def handle_snapshot(
-        self, records: Iterable[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool = False
-    ) -> MetadataDelta | None:
-        """The log before `offset` is replaced by a snapshot that ends there; see `MetadataLoader.handle_snapshot`. An
+        self, records: Iterable[Message], offset: int, epoch: int, timestamp_ms: int
+    ) -> Stepwise[MetadataDelta]:
+        """The log before `offset` is replaced by a snapshot that ends there; see `MetadataLoader.snapshot_steps`. An
         active controller never gets one."""
         assert not self.is_active, "a leader got a snapshot"
-        return self.loader.handle_snapshot(records, offset, epoch, timestamp_ms, continues=continues)
+        return self.loader.snapshot_steps(records, offset, epoch, timestamp_ms)
 
     # Leadership
 

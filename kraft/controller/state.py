@@ -159,10 +159,8 @@ def replayed(
 ) -> Steps[MetadataImage]:
     """The image after `records`, the last of which has `offset`. Raises `ReplayError`."""
     replay = ImageReplay(image)
-    pace = Pace()
     for record in records:
-        replay.replay(record)
-        if pace.is_full():
+        for _ in replay.steps(record):
             yield None
     return replay.finish(offset, epoch, timestamp_ms).after
 

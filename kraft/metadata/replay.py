@@ -10,7 +10,7 @@ a record was written.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -42,6 +42,12 @@ from barnabas.protocol.messages import metadata_log as log
 K = TypeVar("K")
 V = TypeVar("V")
 
+STEP_RECORDS = 100
+"""Records that are replayed in one step. Between steps other tasks run."""
+
+SEEN_PER_RECORD = 10
+"""Partitions that are looked at, and do not change, cost as much as one record."""
+
 
 class ReplayError(Exception):
     """A record contradicts the image it is applied to: the log is damaged, or its writer has a bug."""
@@ -64,11 +70,13 @@ class _Shared(Generic[K, V]):
 
 
 class ImageReplay:
-    """One run of records. Use once: `replay` each record in order, then `finish`."""
+    """One run of records. Use once: `replay` each record in order, or take its `steps`, then `finish`."""
 
     def __init__(self, before: MetadataImage) -> None:
         self.replayed = 0
         """Number of records that were replayed."""
+        self._work = 0
+        """Records of the current step."""
         self._before = before
         self._delta = MetadataDelta(before=before, after=before)
         self._metadata_version = before.features.metadata_version
@@ -78,6 +86,8 @@ class ImageReplay:
         self._topics_by_name = _Shared(before.topics.by_name)
         self._topics_by_id = _Shared(before.topics.by_id)
         self._configs = _Shared(before.configs)
+        self._overrides: dict[ConfigResource, dict[str, str]] = {}
+        """Overrides that were copied already, by resource."""
         self._next_producer_id = before.producer_ids.next_producer_id
         self._acls = _Shared(before.others.acls)
         self._acl_ids = _Shared(before.others.acl_ids)
@@ -87,11 +97,29 @@ class ImageReplay:
 
     def replay(self, record: object) -> None:
         """Raises `ReplayError` if the record does not fit; this run must then be thrown away."""
-        handler = _HANDLERS.get(type(record))
-        if handler is None:
-            raise ReplayError(f"no rule to replay a {type(record).__name__}")
-        handler(self, record)
+        for _ in self.steps(record):
+            pass
+
+    def steps(self, record: object) -> Iterator[None]:
+        """Replay a record in steps: each ends when the run has done the work of `STEP_RECORDS` records since the last
+        one. Raises `ReplayError` as `replay` does."""
+        if type(record) is log.ClearElrRecord:
+            yield from self._clear_elr(record)
+        else:
+            handler = _HANDLERS.get(type(record))
+            if handler is None:
+                raise ReplayError(f"no rule to replay a {type(record).__name__}")
+            handler(self, record)
         self.replayed += 1
+        if self._is_step_full(1):
+            yield
+
+    def _is_step_full(self, records: int) -> bool:
+        self._work += records
+        if self._work < STEP_RECORDS:
+            return False
+        self._work = 0
+        return True
 
     def finish(self, offset: int, epoch: int, timestamp_ms: int) -> MetadataDelta:
         """The delta whose `after` is the image at `offset`, the offset of the last record."""
@@ -268,21 +296,29 @@ class ImageReplay:
         # A later topic of the same name starts without the configs of this one.
         resource = (TOPIC_RESOURCE, topic.name)
         overrides = self._configs.writable().pop(resource, None)
+        self._overrides.pop(resource, None)
         if overrides:
             self._changed_config(resource).update(dict.fromkeys(overrides))
 
-    def _clear_elr(self, record: log.ClearElrRecord) -> None:
+    def _clear_elr(self, record: log.ClearElrRecord) -> Iterator[None]:
+        """Clear the ELRs of a topic, or of all."""
         by_name = self._topics_by_name.current
         if record.topic_name and record.topic_name not in by_name:
             raise ReplayError(f"there is no topic {record.topic_name}")
         topics = [by_name[record.topic_name]] if record.topic_name else list(by_name.values())
+        seen = 0
         for topic in topics:
             for partition_id, partition in list(topic.partitions.items()):
+                seen += 1
+                if seen % SEEN_PER_RECORD == 0 and self._is_step_full(1):
+                    yield
                 if partition.elr or partition.last_known_elr:
                     cleared = replace(
                         partition, elr=(), last_known_elr=(), partition_epoch=partition.partition_epoch + 1
                     )
                     self._put_partition(self._topic(topic.id), partition_id, cleared)
+                    if self._is_step_full(1):
+                        yield
 
     # Configs, producer ids
 
@@ -293,7 +329,9 @@ class ImageReplay:
         resource = (record.resource_type, record.resource_name)
         changed = self._changed_config(resource)
         configs = self._configs.writable()
-        overrides = dict(configs.get(resource, {}))
+        overrides = self._overrides.get(resource)
+        if overrides is None:
+            overrides = self._overrides[resource] = dict(configs.get(resource, {}))
         if record.value is None:
             overrides.pop(record.name, None)
         else:
@@ -431,7 +469,6 @@ _HANDLERS: dict[type, Callable[[ImageReplay, Any], None]] = {
     log.PartitionRecord: ImageReplay._partition,
     log.PartitionChangeRecord: ImageReplay._partition_change,
     log.RemoveTopicRecord: ImageReplay._remove_topic,
-    log.ClearElrRecord: ImageReplay._clear_elr,
     log.ConfigRecord: ImageReplay._config,
     log.ProducerIdsRecord: ImageReplay._producer_ids,
     log.AccessControlEntryRecord: ImageReplay._access_control_entry,

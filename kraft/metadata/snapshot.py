@@ -7,6 +7,8 @@ Knows nothing of files or of the snapshot's header and footer.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
 from typing import TypeVar
 
 from barnabas.kraft.metadata.delta import MetadataDelta, TopicDelta
@@ -17,6 +19,7 @@ from barnabas.kraft.metadata.image import (
     Endpoint,
     FeatureRange,
     MetadataImage,
+    OthersImage,
     PartitionImage,
     QuotaEntity,
     TopicImage,
@@ -38,9 +41,13 @@ from barnabas.protocol.messages.metadata_log import (
     TopicRecord,
 )
 from barnabas.protocol.schema import Message
+from barnabas.runtime.at_once import Stepwise, at_once
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+STEP_COMPARISONS = 100
+"""Partitions, configs and the like that are compared in one step."""
 
 
 def image_to_records(image: MetadataImage) -> Iterator[Message]:
@@ -144,66 +151,79 @@ def _sorted_features(features: dict[str, FeatureRange]) -> list[tuple[str, Featu
 
 
 def difference(before: MetadataImage, loaded: MetadataImage) -> MetadataDelta:
+    """All steps of `difference_in_steps` at once."""
+    return at_once(difference_in_steps(before, loaded))
+
+
+def difference_in_steps(before: MetadataImage, loaded: MetadataImage) -> Stepwise[MetadataDelta]:
     """The delta from `before` to `loaded`, an image that was built independently.
 
-    The `after` of the delta is `loaded` with the topics that are equal taken from `before`.
+    The `after` of the delta is `loaded` with the topics that are equal taken from `before`. Each step compares at most
+    `STEP_COMPARISONS` things.
     """
     delta = MetadataDelta(before=before, after=loaded)
-    topics = _difference_of_topics(before.topics, loaded.topics, delta)
-    delta.changed_brokers = _changed(before.cluster.brokers, loaded.cluster.brokers)
-    delta.changed_controllers = _changed(before.cluster.controllers, loaded.cluster.controllers)
-    for resource in dict.fromkeys([*before.configs, *loaded.configs]):
-        old, new = before.configs.get(resource, {}), loaded.configs.get(resource, {})
-        if old != new:
-            delta.changed_configs[resource] = {
-                key: new.get(key) for key in dict.fromkeys([*old, *new]) if old.get(key) != new.get(key)
-            }
+    topics = yield from _difference_of_topics(before.topics, loaded.topics, delta)
+    delta.changed_brokers = yield from _changed(before.cluster.brokers, loaded.cluster.brokers)
+    delta.changed_controllers = yield from _changed(before.cluster.controllers, loaded.cluster.controllers)
+    for resource, new in (yield from _changed(before.configs, loaded.configs)).items():
+        changed = yield from _changed(before.configs.get(resource, {}), new or {})
+        delta.changed_configs[resource] = changed
     if before.features.metadata_version != loaded.features.metadata_version:
         delta.changed_features[METADATA_VERSION] = loaded.features.metadata_version
     for name in dict.fromkeys([*before.features.finalized, *loaded.features.finalized]):
         if before.features.level(name) != loaded.features.level(name):
             delta.changed_features[name] = loaded.features.level(name)
     delta.producer_ids_changed = before.producer_ids != loaded.producer_ids
-    delta.changed_acls = _changed(before.others.acls, loaded.others.acls)
-    delta.changed_quotas = _changed(before.others.quotas, loaded.others.quotas)
-    delta.others_changed = before.others != loaded.others
-    delta.after = MetadataImage(
-        offset=loaded.offset,
-        epoch=loaded.epoch,
-        timestamp_ms=loaded.timestamp_ms,
-        features=loaded.features,
-        cluster=loaded.cluster,
-        topics=topics,
-        configs=loaded.configs,
-        producer_ids=loaded.producer_ids,
-        others=loaded.others,
-    )
+    yield from _compare_others(before.others, loaded.others, delta)
+    delta.after = replace(loaded, topics=topics)
     return delta
 
 
-def _changed(before: dict[K, V], after: dict[K, V]) -> dict[K, V | None]:
+def _compare_others(before: OthersImage, loaded: OthersImage, delta: MetadataDelta) -> Stepwise[None]:
+    delta.changed_acls = yield from _changed(before.acls, loaded.acls)
+    delta.changed_quotas = yield from _changed(before.quotas, loaded.quotas)
+    changed_credentials = yield from _changed(before.scram, loaded.scram)
+    changed_tokens = yield from _changed(before.delegation_tokens, loaded.delegation_tokens)
+    delta.others_changed = bool(delta.changed_acls or delta.changed_quotas or changed_credentials or changed_tokens)
+
+
+def _changed(before: dict[K, V], after: dict[K, V]) -> Stepwise[dict[K, V | None]]:
     """Entries that are new or different, and None for those that are gone."""
-    return {key: after.get(key) for key in dict.fromkeys([*before, *after]) if before.get(key) != after.get(key)}
+    changed: dict[K, V | None] = {}
+    if before is after:
+        return changed
+    for compared, key in enumerate(dict.fromkeys(chain(before, after)), 1):
+        new = after.get(key)
+        if before.get(key) != new:
+            changed[key] = new
+        if compared % STEP_COMPARISONS == 0:
+            yield
+    return changed
 
 
-def _difference_of_topics(before: TopicsImage, loaded: TopicsImage, delta: MetadataDelta) -> TopicsImage:
+def _difference_of_topics(before: TopicsImage, loaded: TopicsImage, delta: MetadataDelta) -> Stepwise[TopicsImage]:
     by_name: dict[str, TopicImage] = {}
     by_id: dict[bytes, TopicImage] = {}
+    compared = 0
     for topic_id, topic in before.by_id.items():
         if topic_id not in loaded.by_id:
             delta.deleted_topics[topic_id] = topic
     for topic_id, topic in loaded.by_id.items():
         old = before.by_id.get(topic_id)
         kept = topic
-        if old is not None and old == topic:
+        known = {} if old is None else old.partitions
+        changed: dict[int, PartitionImage] = {}
+        compared += 1
+        for partition_id, partition in topic.partitions.items():
+            if known.get(partition_id) != partition:
+                changed[partition_id] = partition
+            compared += 1
+            if compared >= STEP_COMPARISONS:
+                compared = 0
+                yield
+        if old is not None and not changed and len(known) == len(topic.partitions) and old.name == topic.name:
             kept = old
         else:
-            known = {} if old is None else old.partitions
-            changed = {
-                partition_id: partition
-                for partition_id, partition in topic.partitions.items()
-                if known.get(partition_id) != partition
-            }
             delta.changed_topics[topic_id] = TopicDelta(topic_id, topic.name, old, topic, changed)
         by_name[kept.name] = by_id[topic_id] = kept
     return TopicsImage(by_name, by_id)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import random
 import struct
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from barnabas.kraft.metadata.image import CLIENT_METRICS_RESOURCE
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
 from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest
+from barnabas.protocol.otlp import MAX_BYTES as MOST_READ_BYTES
 from barnabas.protocol.otlp import MAX_POINTS, MalformedTelemetry, Point, read_metrics
 from barnabas.protocol.primitives import ZERO_UUID, uuid_to_string
 
@@ -67,11 +70,19 @@ def push(
     )
     for name, value in changes.items():
         setattr(request, name, value)
+    steps = to.push(request, JAVA, now_ms)
+    resume: Callable[[], Callable[[], object] | None] = partial(next, steps)
     try:
-        to.push(request, JAVA, now_ms)
+        while (work := resume()) is not None:
+            try:
+                resume = partial(steps.send, work())
+            except MalformedTelemetry as error:
+                resume = partial(steps.throw, error)
+        raise AssertionError("a push has one step of work")
+    except StopIteration:
+        return ErrorCode.NONE
     except KafkaError as error:
         return error.code
-    return ErrorCode.NONE
 
 
 def pushed_values(by: ClientTelemetry, now_ms: int) -> dict[tuple[str, ...], float]:
@@ -203,6 +214,24 @@ names = st.text(min_size=1, max_size=20)
 def test_metrics_are_read_as_they_were_written(metrics: list[tuple[str, float, dict[str, str], int]]) -> None:
     read = read_metrics(pushed(*(metric(*each) for each in metrics)))
     assert read == [Point(n, tuple(sorted(a.items())), v, t == 1) for n, v, a, t in metrics]
+
+
+def test_too_many_bytes_are_refused_before_they_are_read() -> None:
+    with pytest.raises(MalformedTelemetry, match="more than 4194304 bytes"):
+        read_metrics(bytes(MOST_READ_BYTES + 1))
+
+
+def test_clients_with_long_names_drop_what_was_pushed_longest_ago() -> None:
+    by = telemetry(all=ALL)
+    metrics = [metric(f"m{number}", 1.0, {"label": "x" * 100_000}, 2) for number in range(10)]
+    data = gzip.compress(pushed(*metrics))
+    clients = [by.get(ZERO_UUID, JAVA, 0) for _ in range(40)]
+    by._max_bytes = 1 << 20
+    for got in clients:
+        assert push(by, got, data, 0, compression_type=1) == ErrorCode.NONE
+    families = [family for family in by.families(0) if family.name.startswith("kafka_client_m")]
+    shown = {labels[1] for family in families for labels, _ in family.samples}
+    assert shown == {uuid_to_string(got.client_instance_id) for got in clients[-33:]}
 
 
 @given(st.binary(max_size=200))

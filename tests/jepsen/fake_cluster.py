@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 import trio
 
 from barnabas.cluster.errors import ClusterError
-from barnabas.cluster.proxy.rules import MessageRule, Way
+from barnabas.fault_proxy.rules import MessageRule, Way
 from barnabas.kraft.raft.voters import ReplicaKey
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.describe_quorum import DescribeQuorumRequest, ReplicaState

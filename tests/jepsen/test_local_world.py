@@ -14,15 +14,15 @@ import trio
 
 from barnabas import Admin, NewTopic, Producer
 from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.guardian import Guardian
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.processes import ProcessId
-from barnabas.cluster.proxy.rules import MessageRule
+from barnabas.fault_proxy.rules import MessageRule
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.records.batch import BATCH_HEADER_BYTES
 from operations import Place
 from worlds.breakable import Disks
 from worlds.cluster import Damage, LinkFault
-from worlds.guardian import Guardian
 from worlds.local import LocalWorld, run_in
 from worlds.processes import PORT_TRIES, on_free_ports
 from worlds.world_options import WorldOptions

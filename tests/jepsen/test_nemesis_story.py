@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.cluster.errors import ClusterError
-from barnabas.cluster.proxy.rules import Way
+from barnabas.fault_proxy.rules import Way
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.runtime.simulated import Universe, run_simulation
 from nemeses.changes import CHANGES

@@ -16,7 +16,7 @@ import trio
 
 from barnabas import Admin, NewTopic, Producer
 from barnabas.cluster.errors import ClusterError
-from barnabas.cluster.proxy.rules import MessageRule
+from barnabas.fault_proxy.rules import MessageRule
 from barnabas.protocol.api_keys import ApiKey
 from nemeses.kinds import FAULTS
 from nemeses.messages import AMONG_NODES, PROVOKED_SECONDS, draw

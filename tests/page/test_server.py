@@ -254,7 +254,7 @@ async def test_an_idle_feed_sends_heartbeats(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_a_stalled_reader_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.page.server.TAKES_NOTHING_SECONDS", 0.5)
+    monkeypatch.setattr("barnabas.web.TAKES_NOTHING_SECONDS", 0.5)
     with trio.fail_after(30):
         async with served() as it:
             stalled = await trio.open_tcp_stream("127.0.0.1", it.port)

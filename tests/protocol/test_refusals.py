@@ -8,8 +8,15 @@ import pytest
 
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from barnabas.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
+from barnabas.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -66,6 +73,20 @@ def test_items_keep_the_names_of_the_request() -> None:
     (group,) = refusal_of(OffsetFetchRequest(groups=[asked]), 8, REFUSED).groups  # type: ignore[attr-defined]
     indexes = [(it.partition_index, it.committed_offset) for it in group.topics[0].partitions]
     assert (group.group_id, group.topics[0].name, indexes) == ("g", "t", [(1, -1), (2, -1)])
+
+
+def test_topics_are_answered_without_the_directories_around_them() -> None:
+    topic = AlterReplicaLogDirTopic(name="t", partitions=[3, 4])
+    request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path="/data", topics=[topic])])
+    (answer,) = refusal_of(request, 2, REFUSED).results  # type: ignore[attr-defined]
+    codes = [(each.partition_index, each.error_code) for each in answer.partitions]
+    assert (answer.topic_name, codes) == ("t", [(3, REFUSED), (4, REFUSED)])
+
+
+@pytest.mark.parametrize("kind", [BeginQuorumEpochRequest, EndQuorumEpochRequest])
+def test_endpoints_of_a_leader_are_no_topics(kind: type[Any]) -> None:
+    refusal: Any = refusal_of(filled(kind, 1), 1, REFUSED)
+    assert [each.topic_name for each in refusal.topics] == ["topic_name"]
 
 
 def test_a_request_that_names_nothing_is_refused_in_as_many_words() -> None:

@@ -1,5 +1,7 @@
 """The source of each value, and the keys that may be altered while brokers run."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from barnabas.settings.describe import (
@@ -16,7 +18,7 @@ from barnabas.settings.describe import (
 from barnabas.settings.errors import SettingsError
 
 
-def by_name(entries: list[ConfigEntry]) -> dict[str, ConfigEntry]:
+def by_name(entries: Iterable[ConfigEntry]) -> dict[str, ConfigEntry]:
     return {entry.name: entry for entry in entries}
 
 
@@ -48,6 +50,20 @@ def test_a_topic_shows_its_keys_with_types_and_internal_ones_only_when_set() -> 
     assert not entries["segment.bytes"].read_only
     shown = by_name(describe_topic_configs({"internal.segment.bytes": "9"}, BrokerLayers()))
     assert shown["internal.segment.bytes"].value == "9"
+
+
+@pytest.mark.feature("AD-02", "RP-02")
+def test_the_layers_are_merged_once_however_many_values_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    merged, merge = [], BrokerLayers.merged
+
+    def counted(layers: BrokerLayers) -> dict[str, str]:
+        merged.append(layers)
+        return merge(layers)
+
+    monkeypatch.setattr(BrokerLayers, "merged", counted)
+    layers = BrokerLayers({}, {}, {f"mine.{number}": "1" for number in range(100)})
+    assert len(by_name(describe_broker_configs(layers))) > 100
+    assert len(merged) == 1
 
 
 @pytest.mark.feature("AD-02")

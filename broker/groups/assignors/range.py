@@ -6,16 +6,21 @@ the same subscribers and the same number of partitions (co-partitioning, for joi
 
 from __future__ import annotations
 
-from barnabas.broker.groups.assignors.assignor import GroupSpec
+from barnabas.broker.groups.assignors.assignor import GroupSpec, Pace
 from barnabas.broker.groups.consumer_member import Partitions
+from barnabas.runtime.at_once import Stepwise
 
 
-def assign_ranges(group: GroupSpec) -> dict[str, Partitions]:
+def assign_ranges(group: GroupSpec) -> Stepwise[dict[str, Partitions]]:
     targets: dict[str, dict[bytes, frozenset[int]]] = {member_id: {} for member_id in group.members}
     subscribers: dict[bytes, list[str]] = {}
+    pace = Pace()
     for member_id in _ordered(group):
-        for topic_id in sorted(group.members[member_id].topics):
+        topics = group.members[member_id].topics
+        for topic_id in sorted(topics):
             subscribers.setdefault(topic_id, []).append(member_id)
+        if pace.is_full(1 + len(topics)):
+            yield
     for topic_id, member_ids in subscribers.items():
         quota, with_one_more = divmod(group.partition_counts[topic_id], len(member_ids))
         start = 0
@@ -23,6 +28,8 @@ def assign_ranges(group: GroupSpec) -> dict[str, Partitions]:
             end = start + quota + (1 if place < with_one_more else 0)
             if end > start:
                 targets[member_id][topic_id] = frozenset(range(start, end))
+            if pace.is_full(1 + end - start):
+                yield
             start = end
     return dict(targets)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from barnabas.broker.groups.assignors.assignor import GroupSpec
+from barnabas.broker.groups.assignors.assignor import GroupSpec, Pace, frozen
 from barnabas.broker.groups.consumer_member import Partitions
+from barnabas.runtime.at_once import Stepwise
 
 MOST_ROUNDS = 16
 """Maximum rounds of balancing. Almost all groups need two; further gains after 16 are not worth the time."""
@@ -18,12 +19,9 @@ MOST_ROUNDS = 16
 Target = dict[bytes, set[int]]
 
 
-def assign_uniformly(group: GroupSpec) -> dict[str, Partitions]:
-    targets = _assign_counted(group) if group.is_homogeneous else _Balancing(group).run()
-    return {
-        member_id: {topic_id: frozenset(partitions) for topic_id, partitions in target.items() if partitions}
-        for member_id, target in targets.items()
-    }
+def assign_uniformly(group: GroupSpec) -> Stepwise[dict[str, Partitions]]:
+    targets = yield from _assign_counted(group) if group.is_homogeneous else _Balancing(group).run()
+    return (yield from frozen(targets))
 
 
 def _still_valid(group: GroupSpec, member_id: str) -> list[tuple[bytes, int]]:
@@ -38,7 +36,7 @@ def _still_valid(group: GroupSpec, member_id: str) -> list[tuple[bytes, int]]:
     ]
 
 
-def _assign_counted(group: GroupSpec) -> dict[str, Target]:
+def _assign_counted(group: GroupSpec) -> Stepwise[dict[str, Target]]:
     targets: dict[str, Target] = {member_id: {} for member_id in group.members}
     first = next(iter(group.members.values()), None)
     if first is None:
@@ -46,11 +44,14 @@ def _assign_counted(group: GroupSpec) -> dict[str, Target]:
     topics = sorted(first.topics)
     taken: dict[bytes, set[int]] = {topic_id: set() for topic_id in topics}
     kept: dict[str, list[tuple[bytes, int]]] = {}
+    pace = Pace()
     for member_id in group.members:
         mine = [each for each in _still_valid(group, member_id) if each[1] not in taken[each[0]]]
         for topic_id, number in mine:
             taken[topic_id].add(number)
         kept[member_id] = mine
+        if pace.is_full(1 + len(mine)):
+            yield
     quota, with_one_more = divmod(sum(group.partition_counts[topic_id] for topic_id in topics), len(group.members))
     # Members above the quota keep one of the extra partitions while there are any, because that moves the least.
     quotas: dict[str, int] = {}
@@ -62,6 +63,8 @@ def _assign_counted(group: GroupSpec) -> dict[str, Target]:
             targets[member_id].setdefault(topic_id, set()).add(number)
         for topic_id, number in mine[quotas[member_id] :]:
             taken[topic_id].discard(number)
+        if pace.is_full(1 + len(mine)):
+            yield
     free = (
         (topic_id, number)
         for topic_id in topics
@@ -72,6 +75,10 @@ def _assign_counted(group: GroupSpec) -> dict[str, Target]:
         for _ in range(quotas[member_id] - min(len(kept[member_id]), quotas[member_id])):
             topic_id, number = next(free)
             targets[member_id].setdefault(topic_id, set()).add(number)
+            if pace.is_full(1):
+                yield
+        if pace.is_full(1):
+            yield
     assert next(free, None) is None, "quotas must add up to all partitions"
     return targets
 
@@ -81,22 +88,28 @@ class _Balancing:
 
     def __init__(self, group: GroupSpec) -> None:
         self._group = group
+        self._pace = Pace()
         self._targets: dict[str, Target] = {member_id: {} for member_id in group.members}
         self._loads: dict[str, int] = dict.fromkeys(group.members, 0)
         self._owners: dict[bytes, dict[int, str]] = {}
         self._subscribers: dict[bytes, list[str]] = {}
-        for member_id, member in group.members.items():
-            for topic_id in sorted(member.topics):
-                self._subscribers.setdefault(topic_id, []).append(member_id)
         self._places = {member_id: place for place, member_id in enumerate(group.members)}
 
-    def run(self) -> dict[str, Target]:
+    def run(self) -> Stepwise[dict[str, Target]]:
+        for member_id, member in self._group.members.items():
+            for topic_id in sorted(member.topics):
+                self._subscribers.setdefault(topic_id, []).append(member_id)
+            if self._pace.is_full(1 + len(member.topics)):
+                yield
         topics = self._topics_by_choice()
-        self._keep()
+        yield from self._keep()
         for topic_id in topics:
-            self._give_out(topic_id)
+            yield from self._give_out(topic_id)
         for _ in range(MOST_ROUNDS):
-            if not sum(self._even_out(topic_id) for topic_id in topics):
+            moved = 0
+            for topic_id in topics:
+                moved += yield from self._even_out(topic_id)
+            if not moved:
                 break
         return self._targets
 
@@ -109,11 +122,14 @@ class _Balancing:
 
         return sorted(self._subscribers, key=choice)
 
-    def _keep(self) -> None:
+    def _keep(self) -> Stepwise[None]:
         for member_id in self._group.members:
-            for topic_id, number in _still_valid(self._group, member_id):
+            valid = _still_valid(self._group, member_id)
+            for topic_id, number in valid:
                 if number not in self._owners.setdefault(topic_id, {}):
                     self._assign(topic_id, number, member_id)
+            if self._pace.is_full(1 + len(valid)):
+                yield
 
     def _assign(self, topic_id: bytes, number: int, member_id: str) -> None:
         owners = self._owners.setdefault(topic_id, {})
@@ -125,20 +141,26 @@ class _Balancing:
         self._targets[member_id].setdefault(topic_id, set()).add(number)
         self._loads[member_id] += 1
 
-    def _give_out(self, topic_id: bytes) -> None:
+    def _give_out(self, topic_id: bytes) -> Stepwise[None]:
         """Assign each unassigned partition of the topic to its least loaded subscriber."""
         owners = self._owners.setdefault(topic_id, {})
         free = [number for number in range(self._group.partition_counts[topic_id]) if number not in owners]
+        if self._pace.is_full(1 + len(owners) // 10):
+            yield
         if not free:
             return
         by_load = [(self._loads[each], self._places[each], each) for each in self._subscribers[topic_id]]
         heapify(by_load)
+        if self._pace.is_full(len(by_load)):
+            yield
         for number in free:
             load, place, member_id = heappop(by_load)
             self._assign(topic_id, number, member_id)
             heappush(by_load, (load + 1, place, member_id))
+            if self._pace.is_full(1):
+                yield
 
-    def _even_out(self, topic_id: bytes) -> int:
+    def _even_out(self, topic_id: bytes) -> Stepwise[int]:
         """Move partitions of one topic among its subscribers until no move improves the balance. Returns the number of
         moves.
         """
@@ -150,7 +172,11 @@ class _Balancing:
         heapify(givers)
         heapify(takers)
         moved = 0
+        if self._pace.is_full(len(subscribers)):
+            yield
         while givers:
+            if self._pace.is_full(1):
+                yield
             giver = givers[0][2]
             if not self._targets[giver].get(topic_id):
                 heappop(givers)
@@ -166,6 +192,9 @@ class _Balancing:
                 continue
             if self._loads[giver] - load <= 1:
                 return moved
-            self._assign(topic_id, max(self._targets[giver][topic_id]), taker)
+            owned = self._targets[giver][topic_id]
+            if self._pace.is_full(len(owned) // 20):
+                yield
+            self._assign(topic_id, max(owned), taker)
             moved += 1
         return moved

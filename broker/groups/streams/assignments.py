@@ -8,10 +8,11 @@ the event loop; members keep the last one meanwhile, with the status ASSIGNMENT_
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
-from barnabas.broker.coordinator.outcome import Now, Operation, Outcome
+from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome
+from barnabas.broker.groups.assignment_turns import AssignmentTurns, Computed
 from barnabas.broker.groups.decision_notes import note_epoch, note_targets
 from barnabas.broker.groups.group import GroupContext
 from barnabas.broker.groups.group_configs import (
@@ -27,19 +28,12 @@ from barnabas.broker.groups.streams.member import StreamsMember
 from barnabas.broker.groups.streams.preparation import Preparations
 from barnabas.broker.groups.streams.streams_group import NO_TASKS, StreamsGroup
 from barnabas.broker.groups.streams.tasks import TaskSet, number_of
-from barnabas.broker.groups.streams.topology import Stepwise, at_once
-from barnabas.protocol.errors import KafkaError
+from barnabas.runtime.at_once import Stepwise, at_once
+from barnabas.runtime.decisions import Notes
 
 ASSIGNOR_NAME = "sticky"
 NUM_STANDBY_REPLICAS = "num.standby.replicas"
 """The assignor's only config."""
-
-MOST_AT_ONCE = 500
-"""Tasks and members of an assignment that is computed within the heartbeat that needs it."""
-WRITTEN_AT_ONCE = 500
-"""Tasks and members whose targets one turn writes."""
-RETRY_MS = 500
-"""Delay before targets are written again that could not be written."""
 
 _DELAYED_INITIALLY = Problem(
     Status.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured initial rebalance delay."
@@ -58,22 +52,13 @@ class Target:
     """Reason why there is no target for the newest epoch yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Computed:
-    """Targets of an epoch that are to be written in turns."""
-
-    group_id: str
-    epoch: int
-    changed: list[tuple[str, TaskSet]]
-    """Those that are not written yet; the last one comes first."""
-
-
 class Assignments:
     """Assignments of the groups of one partition of `__consumer_offsets`."""
 
     def __init__(self, context: GroupContext, preparations: Preparations) -> None:
         self._context = context
         self._preparations = preparations
+        self._turns: AssignmentTurns[StreamsGroup, TaskSet] = AssignmentTurns("streams-assignment", context, self)
 
     # -- epochs
 
@@ -116,7 +101,7 @@ class Assignments:
     def forget(self, group_id: str) -> None:
         """The group is deleted."""
         self._context.timers.cancel(_delay_timer(group_id))
-        self._context.timers.cancel(_run_timer(group_id))
+        self._turns.forget(group_id)
 
     def target(
         self,
@@ -133,14 +118,14 @@ class Assignments:
         last = group.targets.get(member.member_id, NO_TASKS)
         if group.assignment_epoch >= epoch:
             return Target(group.assignment_epoch, last)
-        if self._context.timers.deadline_ms(_run_timer(group_id)) is not None:
+        if self._turns.are_under_way(group_id):
             return Target(group.assignment_epoch, last, _IN_PROGRESS)
         if not self._may_assign(group, update.now):
             return Target(group.assignment_epoch, last, _DELAYED)
         members = {**group.members, member.member_id: member}
-        if _size_of(configured, len(members), self._replicas(group_id)) > MOST_AT_ONCE:
+        if self._turns.are_due(_size_of(configured, len(members), self._replicas(group_id))):
             # It begins after this heartbeat is written, or could not be.
-            self._begin(group_id, update.now)
+            self._turns.begin(group_id, update.now)
             return Target(group.assignment_epoch, last, _IN_PROGRESS)
         targets = at_once(self._compute(group, members, configured))
         for member_id, tasks in targets.items():
@@ -174,18 +159,17 @@ class Assignments:
 
     def _delay_ends(self, group_id: str, now: Now) -> Outcome:
         """Timer: the members of a new group have had time to join."""
-        self._begin(group_id, now)
+        self._turns.begin(group_id, now)
         return Outcome()
 
-    def _begin(self, group_id: str, now: Now) -> None:
-        self._schedule(group_id, partial(self._turn, group_id, self._work(group_id)), now)
+    # -- Assigned
 
-    def _work(self, group_id: str) -> Stepwise[_Computed | None]:
-        """Targets of the group as it is in the first turn; None if it needs none now. Raises KafkaError
-        STREAMS_INVALID_TOPOLOGY."""
-        group = self._find(group_id)
-        if group is None:
-            return None
+    def find(self, group_id: str) -> StreamsGroup | None:
+        group = self._context.groups.get(group_id)
+        return group if isinstance(group, StreamsGroup) else None
+
+    def compute(self, group: StreamsGroup) -> Stepwise[Computed[TaskSet] | None]:
+        """Raises KafkaError STREAMS_INVALID_TOPOLOGY."""
         configured = yield from self._preparations.configured(group)
         if configured is None or configured.validated_epoch != group.validated_topology_epoch:
             # The next heartbeat begins a new epoch.
@@ -195,63 +179,26 @@ class Assignments:
             return None
         targets = yield from self._compute(group, group.members, configured)
         changed = [it for it in targets.items() if group.targets.get(it[0]) != it[1]]
-        return _Computed(group_id, epoch, changed[::-1])
+        return Computed(epoch, changed[::-1])
 
-    def _turn(self, group_id: str, work: Stepwise[_Computed | None], now: Now) -> Outcome:
-        """Timer: continue the assignment; at its end begin to write."""
-        try:
-            next(work)
-        except StopIteration as end:
-            return Outcome() if end.value is None else self._write(end.value, now)
-        except KafkaError:
-            # The next heartbeat gets the error.
-            return Outcome()
-        self._schedule(group_id, partial(self._turn, group_id, work), now)
-        return Outcome()
+    def member_now(self, group: StreamsGroup, member_id: str, instance_id: str | None) -> str | None:
+        return member_id if member_id in group.members else None
 
-    def _write(self, computed: _Computed, now: Now) -> Outcome:
-        """Timer: write some targets, and the epoch with the last ones. A member that meets one of them earlier does
-        no harm: a task is never given twice."""
-        group = self._find(computed.group_id)
-        if group is None or not group.members:
-            return Outcome()
-        outcome = Outcome()
-        changed, group_id = computed.changed, computed.group_id
-        size = taken = 0
-        while taken < len(changed) and size < WRITTEN_AT_ONCE:
-            taken += 1
-            member_id, tasks = changed[-taken]
-            size += 1 + number_of(tasks.active) + number_of(tasks.standby)
-            if member_id in group.members:
-                outcome.records.append(records.target_assignment(group_id, member_id, tasks))
-        if taken == len(changed):
-            outcome.records.append(records.target_epoch(group_id, computed.epoch, now.wall_ms))
-            note_targets(outcome.notes, group, computed.epoch, ASSIGNOR_NAME, len(group.members))
-        else:
-            left = changed[: len(changed) - taken]
-            self._schedule(group_id, partial(self._write, replace(computed, changed=left)), now)
-        outcome.failed = lambda error: self._again(computed, now)
-        return outcome
+    def size_of(self, target: TaskSet) -> int:
+        return number_of(target.active) + number_of(target.standby)
 
-    def _again(self, computed: _Computed, now: Now) -> Outcome:
-        """Retry a failed write."""
-        self._schedule(computed.group_id, partial(self._write, computed), now, RETRY_MS)
-        return Outcome()
+    def target_record(self, group_id: str, member_id: str, target: TaskSet) -> CoordinatorRecord:
+        return records.target_assignment(group_id, member_id, target)
 
-    def _schedule(self, group_id: str, operation: Operation, now: Now, delay_ms: int = 0) -> None:
-        self._context.timers.schedule(_run_timer(group_id), now.monotonic_ms + delay_ms, operation)
+    def epoch_record(self, group_id: str, epoch: int, wall_ms: int) -> CoordinatorRecord:
+        return records.target_epoch(group_id, epoch, wall_ms)
 
-    def _find(self, group_id: str) -> StreamsGroup | None:
-        group = self._context.groups.get(group_id)
-        return group if isinstance(group, StreamsGroup) else None
+    def assigned(self, group: StreamsGroup, epoch: int, notes: Notes) -> None:
+        note_targets(notes, group, epoch, ASSIGNOR_NAME, len(group.members))
 
 
 def _delay_timer(group_id: str) -> Hashable:
     return ("streams-initial-delay", group_id)
-
-
-def _run_timer(group_id: str) -> Hashable:
-    return ("streams-assignment", group_id)
 
 
 def _size_of(configured: ConfiguredTopology, members: int, replicas: int) -> int:

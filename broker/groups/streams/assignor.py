@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from barnabas.broker.groups.streams.configured_topology import ConfiguredSubtopology
 from barnabas.broker.groups.streams.tasks import TaskId, Tasks, TaskSet
-from barnabas.broker.groups.streams.topology import Stepwise
+from barnabas.runtime.at_once import Stepwise
 
 TASKS_OF_ONE_STEP = 200
 """Tasks that one step assigns, or members that it prepares."""

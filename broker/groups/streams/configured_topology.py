@@ -15,16 +15,11 @@ from barnabas.broker.groups.streams.partition_counts import (
     number_of_tasks,
     sources_of,
 )
-from barnabas.broker.groups.streams.topology import (
-    ELEMENTS_OF_ONE_STEP,
-    Stepwise,
-    Topology,
-    elements_of,
-    invalid,
-)
+from barnabas.broker.groups.streams.topology import ELEMENTS_OF_ONE_STEP, Topology, elements_of, invalid
 from barnabas.kraft.metadata.image import TopicsImage
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from barnabas.protocol.messages.group_log import StreamsGroupTopologyTopicInfo, Subtopology
+from barnabas.runtime.at_once import Stepwise
 
 NAMES_SHOWN = 3
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 
-from barnabas.broker.groups.streams.topology import ELEMENTS_OF_ONE_STEP, Stepwise, Topology, elements_of, invalid
+from barnabas.broker.groups.streams.topology import ELEMENTS_OF_ONE_STEP, Topology, elements_of, invalid
 from barnabas.protocol.messages.group_log import CopartitionGroup, Subtopology
+from barnabas.runtime.at_once import Stepwise
 
 PartitionCount = Callable[[str], int | None]
 """Number of partitions of an existing topic; None if it does not exist."""

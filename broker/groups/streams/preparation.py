@@ -10,9 +10,10 @@ from barnabas.broker.groups.group import GroupContext
 from barnabas.broker.groups.streams.configured_topology import ConfiguredTopology, configure
 from barnabas.broker.groups.streams.heartbeat import check_request, is_leaving
 from barnabas.broker.groups.streams.streams_group import StreamsGroup
-from barnabas.broker.groups.streams.topology import Stepwise, Topology, are_equal, received_topology
+from barnabas.broker.groups.streams.topology import Topology, are_equal, received_topology
 from barnabas.broker.groups.topic_hashes import TopicHashes
 from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from barnabas.runtime.at_once import Stepwise
 
 PARTITIONS_OF_ONE_STEP = 500
 """Partitions of topics that one step hashes."""

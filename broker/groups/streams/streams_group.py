@@ -14,6 +14,7 @@ from enum import Enum
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now
 from barnabas.broker.groups.epoch_group import EpochGroup
 from barnabas.broker.groups.group import Commit, GroupType
+from barnabas.broker.groups.group_memory import MEMBER_BYTES
 from barnabas.broker.groups.state_transitions import Moves
 from barnabas.broker.groups.streams import records
 from barnabas.broker.groups.streams.configured_topology import ConfiguredTopology
@@ -228,7 +229,9 @@ class StreamsGroup(EpochGroup[StreamsMember, TaskSet]):
                     self.validated_topology_epoch = value.validated_topology_epoch
                     self.assignment_configs = {it.key: it.value for it in value.last_assignment_configs or ()}
             case StreamsGroupTopologyKey():
+                self.held.change(-_size_of(self.topology))
                 self.topology = topology_of(value) if isinstance(value, StreamsGroupTopologyValue) else None
+                self.held.change(_size_of(self.topology))
                 self.configured = None
             case StreamsGroupMemberMetadataKey(member_id=member_id):
                 if isinstance(value, StreamsGroupMemberMetadataValue):
@@ -259,6 +262,7 @@ class StreamsGroup(EpochGroup[StreamsMember, TaskSet]):
         self.owners.own(member.assigned, member.process_id)
         self.owners.own(member.revoking, member.process_id)
         self.metadata_bytes += member.size_bytes()
+        self.held.change(MEMBER_BYTES + member.size_bytes())
         if member.state is MemberState.STABLE:
             self._reconciled[member.epoch] += 1
 
@@ -277,10 +281,15 @@ class StreamsGroup(EpochGroup[StreamsMember, TaskSet]):
         self.owners.release(member.assigned, member.process_id)
         self.owners.release(member.revoking, member.process_id)
         self.metadata_bytes -= member.size_bytes()
+        self.held.change(-MEMBER_BYTES - member.size_bytes())
         if member.state is MemberState.STABLE:
             self._reconciled[member.epoch] -= 1
             if not self._reconciled[member.epoch]:
                 del self._reconciled[member.epoch]
+
+
+def _size_of(topology: Topology | None) -> int:
+    return 0 if topology is None else topology.size_bytes
 
 
 def _stale(message: str) -> KafkaError:

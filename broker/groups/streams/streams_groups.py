@@ -14,6 +14,7 @@ from barnabas.broker.groups.consumer_member import JOIN_EPOCH, LEAVE_EPOCH
 from barnabas.broker.groups.decision_notes import note_epoch
 from barnabas.broker.groups.group import Client, GroupContext, GroupType
 from barnabas.broker.groups.group_configs import streams_heartbeat_interval_ms, streams_session_timeout_ms
+from barnabas.broker.groups.group_memory import MEMBER_BYTES, GroupMemory
 from barnabas.broker.groups.group_update import Update
 from barnabas.broker.groups.groups_of_type import GroupsOfType
 from barnabas.broker.groups.limits import MOST_GROUP_BYTES
@@ -35,6 +36,7 @@ from barnabas.broker.groups.streams.preparation import Preparations, Prepared
 from barnabas.broker.groups.streams.reconciliation import Reconciliation
 from barnabas.broker.groups.streams.streams_group import StreamsGroup
 from barnabas.broker.groups.streams.tasks import TaskSet
+from barnabas.broker.groups.streams.topology import Topology
 from barnabas.broker.groups.topic_hashes import changed_topics
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -93,7 +95,7 @@ class StreamsGroups(GroupsOfType[StreamsGroup]):
             before = StreamsMember(request.member_id)
         check_epoch(before, request.member_epoch, reported)
         after = with_request(before, request, client)
-        _check_memory(group, before, after)
+        _check_memory(group, before, after, prepared.sent, self._context.groups.memory)
         statuses: list[Problem] = []
         configured = _configured(group, prepared, after, statuses)
         if configured.is_ready:
@@ -264,15 +266,20 @@ def _configured(
     return prepared.configured
 
 
-def _check_memory(group: StreamsGroup, before: StreamsMember, after: StreamsMember) -> None:
+def _check_memory(
+    group: StreamsGroup, before: StreamsMember, after: StreamsMember, sent: Topology | None, memory: GroupMemory
+) -> None:
     """Raises KafkaError GROUP_MAX_SIZE_REACHED."""
     if after is before:
         return
-    size = group.metadata_bytes + after.size_bytes()
-    size -= before.size_bytes() if before.member_id in group.members else 0
-    if size > MOST_GROUP_BYTES:
+    is_known = before.member_id in group.members
+    growth = after.size_bytes() - (before.size_bytes() if is_known else 0)
+    if group.metadata_bytes + growth > MOST_GROUP_BYTES:
         message = f"The members of a streams group may describe themselves with at most {MOST_GROUP_BYTES} characters."
         raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+    if group.topology is None and sent is not None:
+        growth += sent.size_bytes
+    memory.check_room(growth + (0 if is_known else MEMBER_BYTES))
 
 
 def _shutdown(group: StreamsGroup) -> Problem | None:

@@ -5,10 +5,10 @@ Everything that grows with the topology is a generator of short steps, because a
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
+from barnabas.broker.groups.group_memory import size_of_names
 from barnabas.broker.groups.limits import MOST_TOPOLOGY_ELEMENTS
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import streams_group_heartbeat as sent
@@ -19,12 +19,11 @@ from barnabas.protocol.messages.group_log import (
     Subtopology,
     TopicConfig,
 )
-
-Result = TypeVar("Result")
-Stepwise = Generator[None, None, Result]
-"""Work in steps of about a millisecond."""
+from barnabas.runtime.at_once import Stepwise, at_once
 
 ELEMENTS_OF_ONE_STEP = 200
+ELEMENT_BYTES = 300
+"""Memory of one element, without its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +41,8 @@ class Topology:
     only_written: tuple[str, ...]
     """Repartition sinks that no subtopology reads, in order. Not in a valid topology."""
     required_names: frozenset[str]
+    size_bytes: int
+    """Memory that it takes, about."""
 
     @property
     def epoch(self) -> int:
@@ -58,22 +59,14 @@ def topology_of(value: StreamsGroupTopologyValue) -> Topology:
     return at_once(_topology_in_steps(value))
 
 
-def at_once(work: Stepwise[Result]) -> Result:
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
-
-
 def _topology_in_steps(value: StreamsGroupTopologyValue) -> Stepwise[Topology]:
     by_id: dict[str, Subtopology] = {}
     reading: dict[str, str] = {}
     changelogs: dict[str, None] = {}
     sinks: dict[str, None] = {}
-    done = 0
+    done = size_bytes = 0
     for subtopology in value.subtopologies:
+        size_bytes += _size_of(subtopology)
         subtopology_id = subtopology.subtopology_id
         by_id[subtopology_id] = subtopology
         reading.update(dict.fromkeys(subtopology.source_topics, subtopology_id))
@@ -87,7 +80,7 @@ def _topology_in_steps(value: StreamsGroupTopologyValue) -> Stepwise[Topology]:
     ordered = {subtopology_id: by_id[subtopology_id] for subtopology_id in sorted(by_id)}
     required = tuple(sorted(reading.keys() | changelogs.keys()))
     names = frozenset(required)
-    return Topology(value, ordered, reading, required, tuple(sorted(sinks.keys() - names)), names)
+    return Topology(value, ordered, reading, required, tuple(sorted(sinks.keys() - names)), names, size_bytes)
 
 
 def invalid(message: str) -> KafkaError:
@@ -102,6 +95,13 @@ def elements_of(subtopology: Subtopology | sent.Subtopology) -> int:
     )
     names = len(subtopology.source_topics) + len(subtopology.repartition_sink_topics)
     return 1 + names + len(infos) + sum(len(it.topic_configs) for it in infos) + copartitioned
+
+
+def _size_of(subtopology: Subtopology) -> int:
+    infos = [*subtopology.state_changelog_topics, *subtopology.repartition_source_topics]
+    names = [*subtopology.source_topics, *subtopology.repartition_sink_topics, *(it.name for it in infos)]
+    configs = sum(len(config.key) + len(config.value) for it in infos for config in it.topic_configs)
+    return ELEMENT_BYTES * elements_of(subtopology) + size_of_names(names) + configs
 
 
 # -- from a heartbeat

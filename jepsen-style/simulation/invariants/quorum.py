@@ -25,6 +25,7 @@ from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.kraft.metadata.loader import MetadataLoader
 from barnabas.kraft.raft.voters import NO_DIRECTORY, ReplicaKey
 from barnabas.protocol.records.batch import read_header
+from barnabas.runtime.at_once import at_once
 from simulation.findings import Findings
 from simulation.ghosts import Batch, GhostLog, LogLike, LogReader
 
@@ -346,7 +347,7 @@ class QuorumPromises:
             self._apply(batch)
 
     def _apply(self, batch: Batch) -> None:
-        committed = read_batch(batch.data, 0, read_header(batch.data, 0))
+        committed = at_once(read_batch(batch.data, 0, read_header(batch.data, 0)))
         if not committed.records:
             return
         deltas = self.loader.handle_commit(

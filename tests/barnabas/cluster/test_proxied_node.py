@@ -23,7 +23,7 @@ from barnabas.cluster.fault_page import (
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.proxied_network import ProxiedNetwork
 from barnabas.cluster.proxied_node import load, save_ways
-from barnabas.cluster.proxy.rules import CLIENT
+from barnabas.fault_proxy.rules import CLIENT
 from barnabas.runtime.network import RealNetwork
 from barnabas.runtime.world import World
 

@@ -167,6 +167,20 @@ async def test_another_broker_takes_the_group_over(rig: Rig) -> None:
 
 
 @pytest.mark.feature("CG-13")
+@on_one_broker
+async def test_a_large_assignment_comes_with_a_later_heartbeat(rig: Rig) -> None:
+    """Its coordinator computes it in turns, and serves others meanwhile."""
+    topic_id = await rig.create("news", 3_000)
+    answer = await join(rig, "a", "news")
+    assert assigned(answer) == {}
+    while answer.assignment is None or not answer.assignment.topic_partitions:
+        await trio.sleep(0.01)
+        answer = await beat(rig, "a", answer.member_epoch, topic_partitions=[])
+    assert assigned(answer) == {topic_id: list(range(3_000))}
+    assert rig.broker(1).coordination.group_memory.held_bytes > 2_000
+
+
+@pytest.mark.feature("CG-13")
 @on_cluster(group__coordinator__rebalance__protocols="classic")
 async def test_a_broker_can_do_without_them(rig: Rig) -> None:
     request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id="a")

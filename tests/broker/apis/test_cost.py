@@ -13,17 +13,19 @@ from barnabas.broker.admission import STEPS_AT_ONCE
 from barnabas.broker.apis import coordinator_reads
 from barnabas.broker.groups.limits import (
     MOST_ASSIGNMENTS,
-    MOST_ELEMENTS_READ,
     MOST_METADATA_BYTES,
     MOST_OWNED_PARTITIONS,
     MOST_PROTOCOLS,
     MOST_TOPICS,
+    MOST_TOPICS_READ,
 )
+from barnabas.kraft.commit_feed import APPLIED
 from barnabas.protocol.embedded_consumer import write_subscription
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from barnabas.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
 from barnabas.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -32,6 +34,11 @@ from barnabas.protocol.messages.describe_producers import DescribeProducersReque
 from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -379,7 +386,12 @@ async def test_a_large_produce_of_a_connection_that_is_closed(rig: Rig) -> None:
     async with broker.worker.reserved():
         await connection.send_frame(frame_of(request, 9))
         await rig.until(lambda: rig.partition(1, "t", 59).log.log_end_offset)
+        before = broker.server.connections
         connection.close()
+        await rig.until(
+            lambda: broker.server.connections < before
+            or any(each.closed for each in broker.server._connections.values())
+        )
         assert (await rig.produce("t", index=0)).base_offset == 1
     await rig.until(lambda: not broker.slow_admissions)
     ends = [rig.partition(1, "t", index).log.log_end_offset for index in range(200)]
@@ -494,13 +506,13 @@ async def test_a_member_that_says_very_much(rig: Rig) -> None:
     assert refused.error_code == ErrorCode.INVALID_REQUEST
     refused = await joined(rig, 2, bytes(MOST_METADATA_BYTES // 2 + 1))
     assert refused.error_code == ErrorCode.INVALID_REQUEST
-    member = await joined(rig, 2, subscription(MOST_ELEMENTS_READ))
+    member = await joined(rig, 2, subscription(MOST_TOPICS_READ))
     assert member.error_code == ErrorCode.NONE
     (group,) = [
         shard.machine.classic.find("g") for shard in rig.broker(1).groups.shards if shard.machine.classic.find("g")
     ]
-    assert len(group.subscription or ()) == MOST_ELEMENTS_READ
-    again = await joined(rig, 2, subscription(MOST_ELEMENTS_READ + 1), member.member_id)
+    assert len(group.subscription or ()) == MOST_TOPICS_READ
+    again = await joined(rig, 2, subscription(MOST_TOPICS_READ + 1), member.member_id)
     assert again.generation_id == 2
     assert group.subscription is None, "to read it all would take too long"
     assert group.is_subscribed_to("any")
@@ -563,6 +575,31 @@ async def test_an_answer_that_grows_too_large_ends_with_errors(rig: Rig, monkeyp
     ]
     described = await rig.ask(1, DescribeConfigsRequest(resources=configs), 4)
     assert [it.error_code for it in described.results] == [0] * 2 + [ErrorCode.POLICY_VIOLATION] * 28
+
+
+@pytest.mark.feature("RP-02", "MB-16")
+@on_cluster(counts_work=True, **SETTINGS)
+async def test_very_many_topics_reach_a_broker_in_short_steps(rig: Rig) -> None:
+    topics = [CreatableTopic(name=f"t{number}", num_partitions=1, replication_factor=1) for number in range(1_500)]
+    created = await rig.ask(1, CreateTopicsRequest(topics=topics), 5)
+    assert {it.error_code for it in created.topics} == {ErrorCode.NONE}
+    await rig.until(lambda: len(rig.broker(1).partitions.led) >= 1_500)
+    assert len(rig.steps[APPLIED]) > 5
+    assert largest_step(rig, APPLIED) < MOST_CALLS
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(counts_work=True, **SETTINGS)
+async def test_a_broker_with_very_many_configs_of_its_own(rig: Rig) -> None:
+    names = [f"mine.{number}" for number in range(3_000)]
+    configs = [AlterableConfig(name=name, config_operation=0, value="1") for name in names]
+    resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=configs)
+    altered = await rig.ask(1, IncrementalAlterConfigsRequest(resources=[resource]), 1)
+    assert altered.responses[0].error_code == ErrorCode.NONE
+    await rig.until(lambda: "mine.0" in rig.broker(1).metadata.image.config(4, "1"))
+    asked = [DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None)]
+    described = await asked_in_steps(rig, "DescribeConfigs", DescribeConfigsRequest(resources=asked), 4)
+    assert {it.name for it in described.results[0].configs} > {*names}
 
 
 @on_cluster(counts_work=True, **SETTINGS)

@@ -5,8 +5,8 @@ row names one request. Its cases are access control lists of one principal; one 
 `topic t READ`, and several are joined by ` + `.
 
 State: topics t and u with one partition each, groups g and h with a committed offset of each topic, group m with one
-member that subscribes to both, share group s likewise, empty share group e with a start offset of each topic, and
-transactional id x (`state.py`).
+member that subscribes to both, share group s likewise, empty share group e with a start offset of each topic, streams
+group k with one member that reads both, and transactional id x (`state.py`).
 """
 
 from __future__ import annotations
@@ -212,6 +212,17 @@ _HEARTBEAT = {
     "topic_partitions": [],
 }
 _SHARE_HEARTBEAT = {"group_id": "absent", "member_id": "someone", "member_epoch": 7}
+_STREAMS_HEARTBEAT = {
+    "group_id": "absent",
+    "member_id": "someone",
+    "member_epoch": 0,
+    "rebalance_timeout_ms": 1000,
+    "process_id": "process",
+    "active_tasks": [],
+    "standby_tasks": [],
+    "warmup_tasks": [],
+}
+_TOPOLOGY = {"epoch": 0, "subtopologies": [{"subtopology_id": "0", "source_topics": ["t", "u"]}]}
 _SHARE_FETCH = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 100_000, "max_records": 1, "batch_size": 1}
 _ACCEPTED = [{"first_offset": 1_000_000, "last_offset": 1_000_000, "acknowledge_types": [1]}]
 """Nobody has acquired it."""
@@ -653,6 +664,33 @@ SHARE_ROWS = [
 ]
 """Rights in share groups (KIP-932)."""
 
+STREAMS_ROWS = [
+    row(
+        "StreamsGroupHeartbeat",
+        0,
+        _STREAMS_HEARTBEAT | {"group_id": "joined", "topology": _TOPOLOGY},
+        each("group joined", "topic t"),
+        f"group joined READ + {BOTH_DESCRIBE}",
+        "group joined READ + topic t DESCRIBE",
+    ),
+    row(
+        "StreamsGroupHeartbeat, without a topology",
+        0,
+        _STREAMS_HEARTBEAT | {"member_epoch": 7},
+        each("group absent"),
+    ),
+    row(
+        "StreamsGroupDescribe",
+        0,
+        {"group_ids": ["k", "none"], "include_authorized_operations": True},
+        each("group k", "cluster", "topic t"),
+        f"group k DESCRIBE + {BOTH_DESCRIBE}",
+        "group k DESCRIBE + topic t DESCRIBE",
+        "group none DESCRIBE",
+    ),
+]
+"""Rights in streams groups (KIP-1071)."""
+
 CONTROLLER_ROWS = [
     row(
         "CreateTopics",
@@ -837,7 +875,7 @@ def in_other_versions(rows: Iterable[Row]) -> Iterator[Row]:
                 yield replace(known, name=f"{words}, v{version}", version=version, cases=("", known.cases[-1]))
 
 
-ROWS = list({it.name: it for it in (*BROKER_ROWS, *SHARE_ROWS, *CONTROLLER_ROWS)}.values())
+ROWS = list({it.name: it for it in (*BROKER_ROWS, *SHARE_ROWS, *STREAMS_ROWS, *CONTROLLER_ROWS)}.values())
 ROWS += [it for it in in_other_versions(ROWS) if all(it.name != known.name for known in ROWS)]
 ROWS += LAST_ROWS
 

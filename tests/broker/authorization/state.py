@@ -18,6 +18,7 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Subtopology, Topology
 from barnabas.protocol.schema import Message
 from tests.broker.authorization.rows import Ids, Right, cases, rights_in
 
@@ -39,10 +40,14 @@ SETTINGS = {
     # The member of group m sends one heartbeat.
     "group.consumer.max.session.timeout.ms": "3600000",
     "group.consumer.session.timeout.ms": "3600000",
-    "group.coordinator.rebalance.protocols": "classic,consumer",
+    "group.coordinator.rebalance.protocols": "classic,consumer,streams",
     "group.share.max.session.timeout.ms": "3600000",
     "group.share.session.timeout.ms": "3600000",
     "group.share.assignment.interval.ms": "0",
+    "group.streams.max.session.timeout.ms": "3600000",
+    "group.streams.session.timeout.ms": "3600000",
+    "group.streams.initial.rebalance.delay.ms": "0",
+    "group.streams.assignment.interval.ms": "0",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "4",
@@ -82,6 +87,17 @@ def preparing() -> Generator[tuple[Message, int], Any, Ids]:
         yield from _until(sharing, 1, lambda it: it.assignment and len(it.assignment.topic_partitions) == 2)
     leaving = ShareGroupHeartbeatRequest(group_id="e", member_id="sharer", member_epoch=-1)
     yield from _until(leaving, 1, lambda it: it.error_code == 0)
+    streaming = StreamsGroupHeartbeatRequest(
+        group_id="k",
+        member_id="streamer",
+        rebalance_timeout_ms=3_600_000,
+        process_id="process",
+        topology=Topology(subtopologies=[Subtopology(subtopology_id="0", source_topics=["t", "u"])]),
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+    )
+    yield from _until(streaming, 0, lambda it: it.error_code == 0 and it.active_tasks)
     opened = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
     yield from _until(opened, 4, lambda it: it.error_code == 0)
     return ids

@@ -19,6 +19,7 @@ from barnabas.broker.groups.classic_groups import ClassicGroups
 from barnabas.broker.groups.classic_rebalance import session_key
 from barnabas.broker.groups.classic_state import ClassicState
 from barnabas.broker.groups.group import Client, GroupContext, GroupDirectory
+from barnabas.broker.groups.group_memory import NAME_BYTES
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import group_log
@@ -224,6 +225,9 @@ class Shell:
         for group in self.context.groups:
             assert isinstance(group, ClassicGroup)
             members = list(group.members.values())
+            held = sum(2 * (NAME_BYTES + len(it.member_id)) + len(it.assignment) for it in members)
+            held += sum(len(each.metadata) for it in members for each in it.protocols)
+            assert group.held.size_bytes == held + sum(NAME_BYTES + len(it) for it in group.pending_join)
             joining = [member for member in members if member.awaiting_join is not None]
             assert group.has_all_joined() == (len(joining) == len(members) and not group.pending_join)
             assert (group.leader_id in group.members) if members else group.leader_id is None

@@ -16,6 +16,7 @@ from barnabas.broker.groups.consumer_group import GROUP_MOVES, ConsumerGroup, Gr
 from barnabas.broker.groups.consumer_groups import ConsumerGroups
 from barnabas.broker.groups.consumer_member import MEMBER_MOVES, STATIC_LEAVE_EPOCH, MemberState
 from barnabas.broker.groups.group import Client, GroupContext, GroupDirectory
+from barnabas.broker.groups.group_memory import MEMBER_BYTES, NAME_BYTES, size_of_names
 from barnabas.broker.groups.state_transitions import is_legal
 from barnabas.kraft.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.kraft.metadata.replay import ImageReplay
@@ -192,6 +193,15 @@ class Rig:
             self.run(operation)
         self.monotonic_ms = until_ms
 
+    def take_turn(self, key: Hashable) -> bool:
+        """Run the operation of one timer, and return True, if it is due."""
+        deadline_ms = self.timers.deadline_ms(key)
+        if deadline_ms is None or deadline_ms > self.monotonic_ms:
+            return False
+        _, _, operation = self.timers.due.pop(key)
+        self.run(operation)
+        return True
+
     def _replay(self, core: ConsumerGroups, key: bytes, value: bytes | None) -> None:
         decoded_key = decode_key(TYPES, key)
         assert decoded_key is not None
@@ -214,7 +224,14 @@ class Rig:
 
     # -- invariants
 
+    def forget_group(self) -> None:
+        """The group was deleted: one that is made again may begin in any state and epoch."""
+        self._states.pop(GROUP, None)
+        self._epochs.pop(GROUP, None)
+
     def check(self) -> None:
+        held = [group.held.size_bytes for group in self.directory]
+        assert self.directory.memory.held_bytes == sum(held) and all(size >= 0 for size in held)
         for group in self.directory:
             if not isinstance(group, ConsumerGroup):
                 # It may have been recreated as a consumer group, with any initial state and epoch.
@@ -223,6 +240,7 @@ class Rig:
                 continue
             self._check_owners(group)
             self._check_moves(group)
+            self._check_memory(group)
             for member in group.members.values():
                 timer = self.timers.deadline_ms(("consumer-session", group.group_id, member.member_id))
                 assert timer is not None, f"nobody would notice that {member.member_id} is silent"
@@ -243,6 +261,17 @@ class Rig:
             )
         for topic_id, epochs in group.owners:
             assert all((topic_id, number) in owners for number in epochs)
+
+    def _check_memory(self, group: ConsumerGroup) -> None:
+        names = sum(size_of_names(member.topic_names) for member in group.members.values())
+        patterns = sum(NAME_BYTES + len(each.topic_pattern) for each in group.members.values() if each.topic_pattern)
+        metadata = sum(
+            len(protocol.metadata)
+            for member in group.members.values()
+            if member.classic is not None
+            for protocol in member.classic.supported_protocols
+        )
+        assert group.held.size_bytes == len(group.members) * MEMBER_BYTES + names + patterns + metadata
 
     def _check_moves(self, group: ConsumerGroup) -> None:
         assert group.epoch >= self._epochs.get(group.group_id, 0), "epochs only rise"

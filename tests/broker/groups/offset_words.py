@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now
 from barnabas.broker.groups.group import Commit, GroupType
+from barnabas.broker.groups.group_memory import HeldBytes
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.group_log import GroupMetadataKey
 from barnabas.protocol.messages.offset_commit import (
@@ -47,6 +48,7 @@ class FakeGroup:
     error: ErrorCode | None = None
     """Error that every check raises."""
     commits: list[Commit] = field(default_factory=list)
+    held: HeldBytes = field(default_factory=HeldBytes)
 
     @property
     def type(self) -> GroupType:

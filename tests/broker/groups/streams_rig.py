@@ -10,7 +10,6 @@ from barnabas.broker.groups.group import Client
 from barnabas.broker.groups.streams.heartbeat import HeartbeatResult
 from barnabas.broker.groups.streams.streams_group import StreamsGroup
 from barnabas.broker.groups.streams.streams_groups import refusal
-from barnabas.broker.groups.streams.topology import at_once
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.create_topics import CreatableTopic
 from barnabas.protocol.messages.streams_group_describe import DescribedGroup
@@ -25,6 +24,7 @@ from barnabas.protocol.messages.streams_group_heartbeat import (
     TopicInfo,
     Topology,
 )
+from barnabas.runtime.at_once import at_once
 from tests.broker.groups.machine_bench import Bench
 
 CLIENT = Client("story", "/10.0.0.1")

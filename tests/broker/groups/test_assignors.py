@@ -13,6 +13,7 @@ from barnabas.broker.groups.assignors.assignor import GroupSpec, MemberSpec
 from barnabas.broker.groups.assignors.range import assign_ranges
 from barnabas.broker.groups.assignors.uniform import assign_uniformly
 from barnabas.broker.groups.consumer_member import Partitions
+from barnabas.runtime.at_once import at_once
 
 A, B, C, D = (bytes([letter]) * 16 for letter in b"abcd")
 NOTHING: Partitions = {}
@@ -68,6 +69,14 @@ def check_complete(group: GroupSpec, targets: Mapping[str, Partitions]) -> None:
         assert all(target.values()), "no topic without partitions"
 
 
+def uniform(group: GroupSpec) -> dict[str, Partitions]:
+    return at_once(assign_uniformly(group))
+
+
+def ranges(group: GroupSpec) -> dict[str, Partitions]:
+    return at_once(assign_ranges(group))
+
+
 COUNTS = st.fixed_dictionaries({topic: st.integers(0, 9) for topic in (A, B, C, D)})
 TOPICS = st.frozensets(st.sampled_from([A, B, C, D]))
 NAMES = st.lists(st.sampled_from("pqrstuvw"), unique=True, min_size=1)
@@ -78,12 +87,12 @@ NAMES = st.lists(st.sampled_from("pqrstuvw"), unique=True, min_size=1)
 def test_every_partition_has_one_owner(counts: dict[bytes, int], data: st.DataObject, assignor: str) -> None:
     members = data.draw(st.dictionaries(st.sampled_from("pqrstuvw"), TOPICS, min_size=1))
     group = spec(counts, members)
-    targets = ASSIGNORS[assignor](group)
+    targets = at_once(ASSIGNORS[assignor](group))
     check_complete(group, targets)
     # Again from the result, after the change.
     changed = data.draw(st.dictionaries(st.sampled_from("pqrstuvw"), TOPICS, min_size=1))
     next_group = spec(data.draw(COUNTS), changed, targets)
-    check_complete(next_group, ASSIGNORS[assignor](next_group))
+    check_complete(next_group, at_once(ASSIGNORS[assignor](next_group)))
 
 
 @pytest.mark.feature("CG-13")
@@ -91,10 +100,10 @@ def test_every_partition_has_one_owner(counts: dict[bytes, int], data: st.DataOb
 def test_members_with_equal_subscriptions_have_equal_shares(
     counts: dict[bytes, int], topics: frozenset[bytes], first: list[str], second: list[str]
 ) -> None:
-    before = assign_uniformly(spec(counts, dict.fromkeys(first, topics)))
+    before = uniform(spec(counts, dict.fromkeys(first, topics)))
     assert max(sizes(before).values()) - min(sizes(before).values()) <= 1
     group = spec(counts, dict.fromkeys(second, topics), before)
-    after = assign_uniformly(group)
+    after = uniform(group)
     assert max(sizes(after).values()) - min(sizes(after).values()) <= 1
     # A member loses only partitions above its share.
     total = sum(sizes(after).values())
@@ -113,8 +122,8 @@ def test_members_with_equal_subscriptions_have_equal_shares(
 @pytest.mark.feature("CG-13")
 @given(COUNTS, st.dictionaries(st.sampled_from("pqrstuvw"), TOPICS, min_size=1))
 def test_an_assignment_that_is_good_stays(counts: dict[bytes, int], members: dict[str, frozenset[bytes]]) -> None:
-    targets = assign_uniformly(spec(counts, members))
-    again = assign_uniformly(spec(counts, members, targets))
+    targets = uniform(spec(counts, members))
+    again = uniform(spec(counts, members, targets))
     assert again == targets
 
 
@@ -122,7 +131,7 @@ def test_an_assignment_that_is_good_stays(counts: dict[bytes, int], members: dic
 @given(COUNTS, st.dictionaries(st.sampled_from("pqrs"), TOPICS, min_size=2))
 def test_no_single_move_would_make_it_more_even(counts: dict[bytes, int], members: dict[str, frozenset[bytes]]) -> None:
     group = spec(counts, members)
-    targets = assign_uniformly(group)
+    targets = uniform(group)
     loads = sizes(targets)
     for giver, target in targets.items():
         for topic in target:
@@ -134,32 +143,32 @@ def test_no_single_move_would_make_it_more_even(counts: dict[bytes, int], member
 @pytest.mark.feature("CG-13")
 def test_different_subscriptions_are_balanced_as_far_as_they_allow() -> None:
     members = {"p": frozenset({A}), "q": frozenset({A, B}), "r": frozenset({B, C})}
-    targets = assign_uniformly(spec({A: 6, B: 2, C: 1}, members))
+    targets = uniform(spec({A: 6, B: 2, C: 1}, members))
     assert sizes(targets) == {"p": 3, "q": 3, "r": 3}
 
 
 @pytest.mark.feature("CG-13")
 def test_a_newcomer_takes_only_its_share() -> None:
     topics = frozenset({A, B})
-    before = assign_uniformly(spec({A: 5, B: 4}, {"p": topics, "q": topics}))
-    after = assign_uniformly(spec({A: 5, B: 4}, {"p": topics, "q": topics, "r": topics}, before))
+    before = uniform(spec({A: 5, B: 4}, {"p": topics, "q": topics}))
+    after = uniform(spec({A: 5, B: 4}, {"p": topics, "q": topics, "r": topics}, before))
     assert moves(before, after) == 3
 
 
 @pytest.mark.feature("CG-13")
 def test_ranges_of_topics_of_one_size_meet() -> None:
     topics = frozenset({A, B})
-    targets = assign_ranges(spec({A: 5, B: 5}, {"p": topics, "q": topics}))
+    targets = ranges(spec({A: 5, B: 5}, {"p": topics, "q": topics}))
     assert targets == {
         "p": {A: frozenset({0, 1, 2}), B: frozenset({0, 1, 2})},
         "q": {A: frozenset({3, 4}), B: frozenset({3, 4})},
     }
-    assert assign_ranges(spec({A: 1, B: 0}, {"p": topics, "q": topics})) == {"p": {A: frozenset({0})}, "q": {}}
+    assert ranges(spec({A: 1, B: 0}, {"p": topics, "q": topics})) == {"p": {A: frozenset({0})}, "q": {}}
 
 
 @pytest.mark.feature("CG-13")
 def test_static_members_keep_their_ranges_under_new_ids() -> None:
     topics = frozenset({A})
-    first = assign_ranges(spec({A: 4}, dict.fromkeys("pqr", topics), None, {"q": "one", "r": "two"}))
-    second = assign_ranges(spec({A: 4}, dict.fromkeys("zyp", topics), None, {"z": "one", "y": "two"}))
+    first = ranges(spec({A: 4}, dict.fromkeys("pqr", topics), None, {"q": "one", "r": "two"}))
+    second = ranges(spec({A: 4}, dict.fromkeys("zyp", topics), None, {"z": "one", "y": "two"}))
     assert (first["q"], first["r"], first["p"]) == (second["z"], second["y"], second["p"])

@@ -11,14 +11,17 @@ from barnabas.broker.groups.classic_group import ClassicGroup
 from barnabas.broker.groups.classic_member import ClassicMember, MemberProtocol
 from barnabas.broker.groups.classic_state import MOVES, ClassicState
 from barnabas.broker.groups.group import Client, Commit, Group, GroupType
-from barnabas.protocol.embedded_consumer import read_topics
-from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from barnabas.broker.groups.group_memory import HeldBytes
+from barnabas.broker.groups.limits import MOST_MEMBERS
+from barnabas.protocol.embedded_consumer import TopicsReader, read_topics
+from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage, TooManyElements
 from barnabas.protocol.messages.group_log import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from barnabas.protocol.records.coordinator import decode_versioned, encode_versioned
+from barnabas.runtime.simulated.work import WorkCounter
 from tests.broker.groups.classic_shell import (
     GROUP,
     INITIAL_DELAY_MS,
@@ -211,6 +214,38 @@ def test_unreadable_subscriptions(data: bytes) -> None:
 
 
 @pytest.mark.feature("CG-05")
+def test_subscriptions_to_the_same_topics_are_read_once() -> None:
+    topics = [f"topic {number}" for number in range(10)]
+    reader = TopicsReader(most_elements=21)
+    for number in range(100):
+        owned = {"topic 0": [number]}
+        assert reader.read(subscription(*topics, owned=owned)) == frozenset(topics)
+        assert reader.read(subscription(*topics[:9], "other", version=1, owned=owned)) == {*topics[:9], "other"}
+    assert reader.read(subscription("ü")) == {"ü"}
+    assert reader.read(subscription(*topics)) == frozenset(topics)
+    with pytest.raises(TooManyElements):
+        reader.read(subscription("one more"))
+
+
+@pytest.mark.feature("CG-05")
+def test_the_last_join_and_the_assignment_of_a_large_group_are_short_steps() -> None:
+    shell, members = Shell(), MOST_MEMBERS // 3
+    people = [Person(shell) for _ in range(members)]
+    for person in people:
+        person.join()
+    calls: list[int] = []
+    run, counter = shell.run, WorkCounter(lambda _name, made: calls.append(made))
+    shell.run = lambda operation, *rest: run(  # type: ignore[method-assign]
+        lambda now: counter("", lambda: operation(now)), *rest
+    )
+    shell.pass_ms(3 * INITIAL_DELAY_MS)
+    assert len(shell.group.members) == members and shell.group.generation == 1
+    next(person for person in people if person.member_id == shell.group.leader_id).sync()
+    assert shell.group.state is ClassicState.STABLE
+    assert members < max(calls) <= 30 * members, "about 5 microseconds a member"
+
+
+@pytest.mark.feature("CG-05")
 @pytest.mark.parametrize("state", ["Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"])
 def test_permissions_to_fetch_and_delete(state: str) -> None:
     _, group = in_state("Stable" if state == "Dead" else state)
@@ -328,6 +363,7 @@ class OtherGroup:
         self.type = kind
         self.protocol_type = "consumer"
         self._is_empty = is_empty
+        self.held = HeldBytes()
 
     def is_empty(self) -> bool:
         return self._is_empty

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from barnabas.broker.groups import assignment_turns
 from barnabas.broker.groups.consumer_group import ConsumerGroup, GroupState
 from barnabas.broker.groups.consumer_member import STATIC_LEAVE_EPOCH
 from barnabas.protocol.errors import ErrorCode
@@ -43,8 +44,13 @@ def durable(group: ConsumerGroup) -> tuple[object, ...]:
 class Histories(RuleBasedStateMachine):
     """Members join, leave, fall silent and lose answers; topics change; coordinators fail over."""
 
-    @initialize(interval_ms=st.sampled_from([0, 1_000]), seed=st.integers(0, 99))
-    def begin(self, interval_ms: int, seed: int) -> None:
+    @initialize(interval_ms=st.sampled_from([0, 1_000]), seed=st.integers(0, 99), in_turns=st.booleans())
+    def begin(self, interval_ms: int, seed: int, in_turns: bool) -> None:
+        """`in_turns`: targets are computed and written in many turns, as those of large groups."""
+        self.patch = pytest.MonkeyPatch()
+        if in_turns:
+            self.patch.setattr(assignment_turns, "MOST_AT_ONCE", 0)
+            self.patch.setattr(assignment_turns, "WRITTEN_AT_ONCE", 1)
         self.rig = Rig(seed, group_consumer_assignment_interval_ms=interval_ms)
         self.rig.create_topic("apples", 3)
         self.readers: dict[int, Reader] = {}
@@ -133,6 +139,12 @@ class Histories(RuleBasedStateMachine):
     def wait(self, duration_ms: int) -> None:
         self.rig.pass_ms(duration_ms)
 
+    @rule(turns=st.integers(1, 4))
+    def take_turns(self, turns: int) -> None:
+        """Some steps of an assignment that is computed or written in turns."""
+        for _ in range(turns):
+            self.rig.take_turn(("consumer-assignment", GROUP))
+
     @rule(name=st.sampled_from(TOPICS), partitions=st.integers(1, 7))
     def create_or_grow(self, name: str, partitions: int) -> None:
         if name not in self.rig.image.topics.by_name:
@@ -203,6 +215,10 @@ class Histories(RuleBasedStateMachine):
         for reader in self.readers.values():
             for name, _ in reader.partitions:
                 assert name in group.subscribed.topics_of(group.members[reader.member_id])
+
+    def teardown(self) -> None:
+        if hasattr(self, "patch"):
+            self.patch.undo()
 
 
 TestHistories = pytest.mark.feature("CG-14")(Histories.TestCase)

@@ -18,6 +18,7 @@ from tests.broker.groups.machine_bench import DAY_MS, Bench
 pytestmark = pytest.mark.feature("CG-17", "CG-18")
 
 CLIENT = Client("story", "/10.0.0.1")
+TURN = ("share-assignment", "work")
 
 
 class Group:
@@ -53,6 +54,20 @@ class Group:
         if response.assignment is None:
             return None
         return {topic.topic_id: topic.partitions for topic in response.assignment.topic_partitions}
+
+
+def test_a_large_assignment_is_computed_and_written_in_turns() -> None:
+    group = Group()
+    topic_id = group.bench.create_topic("orders", partitions=2_400)
+    joined = group.join("m1", "orders")
+    group.initialize()
+    epoch = group.beat("m1", joined.member_epoch).member_epoch
+    turns = 0
+    while group.bench.timers.deadline_ms(TURN) is not None:
+        group.bench.take_turn(TURN)
+        turns += 1
+    assert turns >= 4
+    assert group.assigned(group.beat("m1", epoch)) == {topic_id: list(range(2_400))}
 
 
 def test_partitions_are_assigned_once_their_states_are_initialized() -> None:

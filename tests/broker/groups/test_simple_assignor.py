@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from barnabas.broker.groups.assignors.assignor import MemberSpec
 from barnabas.broker.groups.assignors.simple import assign_shares
 from barnabas.broker.groups.consumer_member import Partitions
+from barnabas.runtime.at_once import at_once
 
 pytestmark = pytest.mark.feature("CG-18")
 
@@ -33,6 +34,10 @@ def groups(draw: st.DrawFn, *, same: bool) -> tuple[dict[str, MemberSpec], dict[
     return members, assignable
 
 
+def shares(members: dict[str, MemberSpec], assignable: Partitions) -> dict[str, Partitions]:
+    return at_once(assign_shares(members, assignable))
+
+
 def owners(targets: dict[str, Partitions]) -> Counter[tuple[bytes, int]]:
     return Counter(
         (topic_id, index) for target in targets.values() for topic_id, some in target.items() for index in some
@@ -44,7 +49,7 @@ def test_members_of_the_same_topics_have_equal_parts(
     group: tuple[dict[str, MemberSpec], dict[bytes, frozenset[int]]],
 ) -> None:
     members, assignable = group
-    targets = assign_shares(members, assignable)
+    targets = shares(members, assignable)
     assert targets.keys() == members.keys()
     topics = next(iter(members.values())).topics
     wanted = {(topic_id, index) for topic_id in topics & assignable.keys() for index in assignable[topic_id]}
@@ -55,7 +60,7 @@ def test_members_of_the_same_topics_have_equal_parts(
         sizes = [sum(map(len, target.values())) for target in targets.values()]
         assert max(sizes) - min(sizes) <= 1
         assert min(sizes) >= 1, "no member is idle"
-    again = assign_shares(
+    again = shares(
         {member_id: it._replace(target=targets[member_id]) for member_id, it in members.items()}, assignable
     )
     assert again == targets, "a balanced assignment stays"
@@ -66,7 +71,7 @@ def test_members_of_different_topics_get_only_their_own(
     group: tuple[dict[str, MemberSpec], dict[bytes, frozenset[int]]],
 ) -> None:
     members, assignable = group
-    targets = assign_shares(members, assignable)
+    targets = shares(members, assignable)
     for member_id, target in targets.items():
         assert target.keys() <= members[member_id].topics
         assert all(some <= assignable[topic_id] for topic_id, some in target.items())
@@ -79,5 +84,5 @@ def test_a_new_member_takes_from_those_that_have_too_much() -> None:
     (topic_id, *_) = TOPICS
     alone = {"a": MemberSpec(None, frozenset([topic_id]), {topic_id: frozenset(range(4))})}
     both = {**alone, "b": MemberSpec(None, frozenset([topic_id]), {})}
-    targets = assign_shares(both, {topic_id: frozenset(range(4))})
+    targets = shares(both, {topic_id: frozenset(range(4))})
     assert {member_id: sorted(target[topic_id]) for member_id, target in targets.items()} == {"a": [0, 1], "b": [2, 3]}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from barnabas.broker.groups.streams.assignor import TASKS_OF_ONE_STEP, MemberSpec, assign_tasks
 from barnabas.broker.groups.streams.configured_topology import ConfiguredSubtopology
 from barnabas.broker.groups.streams.tasks import TaskId, Tasks, TaskSet, number_of
-from barnabas.broker.groups.streams.topology import at_once
+from barnabas.runtime.at_once import at_once
 
 pytestmark = pytest.mark.feature("CG-20")
 

@@ -9,8 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from barnabas.broker.groups import assignment_turns
+from barnabas.broker.groups.group_memory import MEMBER_BYTES
 from barnabas.broker.groups.state_transitions import is_legal
-from barnabas.broker.groups.streams import assignments
 from barnabas.broker.groups.streams.member import MEMBER_MOVES, MemberState
 from barnabas.broker.groups.streams.streams_group import STREAMS_GROUP_MOVES, StreamsGroup, StreamsGroupState
 from barnabas.broker.groups.streams.tasks import TaskId
@@ -42,8 +43,8 @@ class History(RuleBasedStateMachine):
         """`in_turns`: targets are computed and written in many turns, as those of large groups."""
         self.patch = pytest.MonkeyPatch()
         if in_turns:
-            self.patch.setattr(assignments, "MOST_AT_ONCE", 0)
-            self.patch.setattr(assignments, "WRITTEN_AT_ONCE", 1)
+            self.patch.setattr(assignment_turns, "MOST_AT_ONCE", 0)
+            self.patch.setattr(assignment_turns, "WRITTEN_AT_ONCE", 1)
         self.app = Streams(
             group__streams__num__standby__replicas=str(replicas),
             group__streams__initial__rebalance__delay__ms=str(delay_ms),
@@ -162,6 +163,14 @@ class History(RuleBasedStateMachine):
             for held in (member.assigned, member.revoking):
                 active.update(TaskId(it, number) for it, numbers in held.active.items() for number in numbers)
         assert max(active.values(), default=1) == 1
+
+    @invariant()
+    def what_members_sent_is_counted(self) -> None:
+        if self._group is not None:
+            group = self._group
+            held = 0 if group.topology is None else group.topology.size_bytes
+            held += sum(MEMBER_BYTES + member.size_bytes() for member in group.members.values())
+            assert group.held.size_bytes == held == self.app.bench.machine.groups.memory.held_bytes
 
     @invariant()
     def running_clients_share_no_active_task(self) -> None:

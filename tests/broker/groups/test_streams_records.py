@@ -9,9 +9,10 @@ from barnabas.broker.groups.streams import records
 from barnabas.broker.groups.streams.member import Endpoint, MemberState, StreamsMember
 from barnabas.broker.groups.streams.streams_group import StreamsGroup, StreamsGroupKey
 from barnabas.broker.groups.streams.tasks import HeldTasks, TaskSet
-from barnabas.broker.groups.streams.topology import at_once, received_topology
+from barnabas.broker.groups.streams.topology import received_topology
 from barnabas.protocol.messages.streams_group_heartbeat import KeyValue, TopicInfo
 from barnabas.protocol.records.coordinator import decode_key, decode_versioned, encode_key, encode_versioned
+from barnabas.runtime.at_once import at_once
 from tests.broker.groups.machine_bench import TYPES
 from tests.broker.groups.streams_rig import subtopology, topology
 

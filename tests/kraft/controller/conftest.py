@@ -105,8 +105,10 @@ class Cluster:
         """Everything that was appended is committed."""
         self.hold = False
         if self.committed < len(self.log):
-            self.controller.handle_commit(
-                self.committed, max(self.controller.epoch, 1), self.now_ms, self.log[self.committed :]
+            finish(
+                self.controller.handle_commit(
+                    self.committed, max(self.controller.epoch, 1), self.now_ms, self.log[self.committed :]
+                )
             )
             self.committed = len(self.log)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.kraft.controller.configs import MOST_OVERRIDES
 from barnabas.kraft.controller.controller import COMMANDS
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
@@ -126,6 +127,17 @@ def test_an_unknown_broker_config_is_accepted_and_noted_as_without_effect(cluste
     (noted,) = [it for it in cluster.story(f"broker {name}" if name else "all brokers") if "configs" in it]
     assert "log.cleaner.threadzz is not a broker config and has no effect; did you mean log.cleaner.threads?" in noted
     assert "threadzz=[hidden]" in noted, "it may be a password"
+
+
+@pytest.mark.feature("AD-02", "RP-02")
+def test_a_resource_has_a_bounded_number_of_configs(cluster: Any) -> None:
+    """Brokers take any name, and every node keeps them."""
+    broker = (BROKER_RESOURCE, "1")
+    assert alter(cluster, broker, *((f"mine.{it}", SET, "1") for it in range(MOST_OVERRIDES - 1))) == 0
+    assert alter(cluster, broker, ("one.more", SET, "1"), ("two.more", SET, "1")) == ErrorCode.POLICY_VIOLATION
+    assert alter(cluster, broker, ("one.more", SET, "1"), ("mine.0", SET, "2")) == 0
+    assert alter(cluster, broker, ("two.more", SET, "1"), ("mine.0", DELETE, None)) == 0
+    assert len(cluster.image.config(*broker)) == MOST_OVERRIDES
 
 
 @pytest.mark.feature("AD-02")

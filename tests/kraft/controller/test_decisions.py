@@ -256,7 +256,7 @@ def test_a_standby_controller_notes_the_decisions_that_it_reads(cluster: Any) ->
     cluster.die(2)
     cluster.hold = False
     start, records = cluster.committed, cluster.log[cluster.committed :]
-    for delta in cluster.controller.handle_commit(start, 1, cluster.now_ms, records):
+    for delta in finish(cluster.controller.handle_commit(start, 1, cluster.now_ms, records)):
         finish(note_replayed(standby, 102, delta))
     fenced, elected = standby.since(0)
     assert fenced.sentence == (

@@ -182,15 +182,11 @@ def test_no_step_is_long_when_a_broker_with_many_leaderships_is_fenced(large: Cl
 
 def test_no_step_is_long_when_a_standby_controller_notes_what_it_reads(large: Cluster) -> None:
     standby = QuorumController(large.controller.defaults, large.chance, [])
-    standby.handle_commit(0, 1, 0, large.log)
-    decision = large.controller.fence_broker(1, large.epochs[1], "its port refuses", len(large.log), large.now_ms)
-    records = finish(decision).records
     length = Steplength()
-    for start in range(0, len(records), 100):
-        part = records[start : start + 100]
-        continues = start + 100 < len(records)
-        for delta in standby.handle_commit(len(large.log) + start, 1, 0, part, continues=continues):
-            length.run(note_replayed(Decisions("controller-101", lambda: 0), 101, delta))
+    length.run(standby.handle_commit(0, 1, 0, large.log))
+    decision = large.controller.fence_broker(1, large.epochs[1], "its port refuses", len(large.log), large.now_ms)
+    for delta in length.run(standby.handle_commit(len(large.log), 1, 0, finish(decision).records)):
+        length.run(note_replayed(Decisions("controller-101", lambda: 0), 101, delta))
     assert standby.committed.cluster.brokers[1].fenced
     assert len(length.calls) > 20 and max(length.calls) <= MOST_CALLS
 

@@ -8,13 +8,14 @@ import pytest
 
 from barnabas.kraft.controller.unclean_elections import unclean_elections
 from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from tests.kraft.controller.conftest import finish
 
 
 def commit(cluster: Any) -> int:
     """Commits what was appended; returns the unclean elections in it."""
     cluster.hold = False
     records = cluster.log[cluster.committed :]
-    deltas = cluster.controller.handle_commit(cluster.committed, 1, cluster.now_ms, records)
+    deltas = finish(cluster.controller.handle_commit(cluster.committed, 1, cluster.now_ms, records))
     cluster.committed = len(cluster.log)
     return sum(map(unclean_elections, deltas))
 

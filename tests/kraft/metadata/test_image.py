@@ -346,26 +346,3 @@ def test_transactions_do_not_nest_nor_end_before_they_begin(image: MetadataImage
         MetadataLoader(image).handle_commit(9, 2, 5, [EndTransactionRecord()])
     with pytest.raises(ReplayError, match="inside another"):
         MetadataLoader(image).handle_commit(9, 2, 5, [BeginTransactionRecord(), BeginTransactionRecord()])
-
-
-@pytest.mark.feature("MB-22")
-def test_a_batch_in_parts_becomes_visible_with_its_last_part(image: MetadataImage) -> None:
-    loader = MetadataLoader(image)
-    assert loader.handle_commit(9, 2, 5, [RemoveTopicRecord(topic_id=TOPIC)], continues=True) == []
-    assert loader.image is image and loader.last_offset == 9
-    new = TopicRecord(name="new", topic_id=b"2" * 16)
-    (delta,) = loader.handle_commit(10, 2, 5, [new])
-    assert list(delta.deleted_topics) == [TOPIC] and list(delta.changed_topics) == [b"2" * 16]
-    assert (delta.before, delta.after.offset) == (image, 10)
-
-
-@pytest.mark.feature("MB-22")
-def test_a_transaction_may_begin_in_a_later_part_of_a_batch(image: MetadataImage) -> None:
-    loader = MetadataLoader(image)
-    assert loader.handle_commit(9, 2, 5, [RemoveTopicRecord(topic_id=TOPIC)], continues=True) == []
-    new = TopicRecord(name="new", topic_id=b"2" * 16)
-    (before,) = loader.handle_commit(10, 2, 5, [BeginTransactionRecord(), new], continues=True)
-    assert list(before.deleted_topics) == [TOPIC] and not before.changed_topics
-    assert loader.handle_commit(12, 2, 5, [NoOpRecord()]) == []
-    (ended,) = loader.handle_commit(13, 2, 5, [EndTransactionRecord()])
-    assert list(ended.changed_topics) == [b"2" * 16]

@@ -171,11 +171,8 @@ def test_a_loaded_snapshot_replaces_everything_even_an_open_transaction() -> Non
     loader.handle_commit(100, 7, 5, [BeginTransactionRecord()])
     before = loader.image
     records = list(image_to_records(image_of(GROUPS)))
-    assert loader.handle_snapshot(records[:3], 200, 8, 6, continues=True) is None
-    assert loader.handle_snapshot(records[3:-2], 200, 8, 6, continues=True) is None
-    assert loader.image is before, "a snapshot becomes visible as a whole"
-    delta = loader.handle_snapshot(records[-2:], 200, 8, 6)
-    assert delta is not None
+    delta = loader.handle_snapshot(records, 200, 8, 6)
+    assert delta.before is before
     assert not loader.in_transaction
     assert loader.image is delta.after
     assert (loader.last_offset, loader.image.offset, loader.image.epoch) == (200, 200, 8)

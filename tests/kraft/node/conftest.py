@@ -28,6 +28,7 @@ from barnabas.protocol.messages.broker_registration import BrokerRegistrationReq
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.protocol.messages.envelope import EnvelopeRequest
 from barnabas.protocol.schema import Message, decode, decode_prefix, encode
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.channel import Channel, ChannelError
 from barnabas.runtime.identity import ANONYMOUS, Principal
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
@@ -228,16 +229,12 @@ class Client:
     def image(self) -> MetadataImage:
         return self._loader.image
 
-    def handle_commit(self, batch: CommittedBatch) -> None:
-        self._loader.handle_commit(
-            batch.base_offset, batch.epoch, batch.append_time_ms, batch.records, continues=batch.continues
-        )
+    def handle_commit(self, batch: CommittedBatch) -> Stepwise[None]:
+        yield from self._loader.commit_steps(batch.base_offset, batch.epoch, batch.append_time_ms, batch.records)
         self._report_change()
 
-    def handle_snapshot(
-        self, records: list[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool
-    ) -> None:
-        self._loader.handle_snapshot(records, offset, epoch, timestamp_ms, continues=continues)
+    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> Stepwise[None]:
+        yield from self._loader.snapshot_steps(records, offset, epoch, timestamp_ms)
         self._report_change()
 
     def handle_leader_change(self, leader_id: int | None, epoch: int) -> None:

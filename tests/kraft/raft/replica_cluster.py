@@ -19,6 +19,7 @@ from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages.api_versions import ApiVersionsResponse
 from barnabas.protocol.messages.metadata_log import ConfigRecord
 from barnabas.protocol.schema import Message
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.dispatch import Call, Dispatcher
 from barnabas.runtime.server import Server, ServerLimits
 from barnabas.runtime.simulated import Universe
@@ -34,25 +35,19 @@ class RecordingListener:
 
     values: dict[str, str | None] = field(default_factory=dict)
     next_offset: int = 0
-    parts: list[Message] = field(default_factory=list)
-    """The parts so far of a snapshot that continues."""
     events: list[str] = field(default_factory=list)
 
-    def handle_commit(self, batch: CommittedBatch) -> None:
+    def handle_commit(self, batch: CommittedBatch) -> Stepwise[None]:
         assert batch.base_offset == self.next_offset, f"{batch.base_offset} after {self.next_offset}"
         self.next_offset = batch.last_offset + 1
         for record in batch.records:
             assert isinstance(record, ConfigRecord)
             self.values[record.name] = record.value
+        yield from ()
 
-    def handle_snapshot(
-        self, records: list[Message], offset: int, epoch: int, timestamp_ms: int, *, continues: bool
-    ) -> None:
+    def handle_snapshot(self, records: list[Message], offset: int, epoch: int, timestamp_ms: int) -> Stepwise[None]:
         assert offset >= self.next_offset, "a snapshot went back"
-        self.parts += records
-        if continues:
-            return
-        records, self.parts = self.parts, []
+        yield
         self.values.clear()
         for record in records:
             assert isinstance(record, ConfigRecord)
