@@ -29,6 +29,8 @@ SHARE_SHARE = 0.08
 """Share of seeds that have the workload `share`."""
 DELAYED_SHARE = 0.05
 """Share of seeds that have the workload `delayed`."""
+TWO_PHASE_SHARE = 0.04
+"""Share of seeds that have the workload `two-phase`."""
 PHASE_SECONDS = 40.0
 SESSION_TIMEOUT_MS = 6_000
 """Session timeout of members of groups."""
@@ -75,7 +77,7 @@ LAST_SEQUENCE = 2**31 - 1
 """Last sequence of a producer; the next is 0."""
 SIZES = ((3, 3), (3, 3), (3, 3), (3, 3), (3, 3), (1, 1), (2, 1), (1, 3), (3, 1), (4, 3), (5, 3), (3, 5))
 """(brokers, controllers) of a cluster."""
-NEED_THREE = ("group", "txn-eos", "bank", "list-append", "offsets", "fences", "queue", "share")
+NEED_THREE = ("group", "txn-eos", "bank", "list-append", "offsets", "fences", "queue", "share", "two-phase")
 """Workloads with coordinators, whose logs have three replicas."""
 COUNTED_SHARE = 0.1
 """Share of seeds in which the work of every step of a request is counted."""
@@ -103,6 +105,8 @@ def draw_plan(seed: int, workload: str = "") -> Plan:
         drawn = "share"
     elif Random(f"{seed}/delayed").random() < DELAYED_SHARE:
         drawn = "delayed"
+    elif Random(f"{seed}/two-phase").random() < TWO_PHASE_SHARE:
+        drawn = "two-phase"
     workload = workload or drawn
     conditions = _draw_conditions(chance, workload)
     if Random(f"{seed}/secure").random() < SECURE_SHARE:
@@ -132,7 +136,19 @@ def draw_plan(seed: int, workload: str = "") -> Plan:
         crash_every=chance.choice((8.0, 20.0, 60.0)),
         quiet=3.0,
     )
-    return _with_shares(plan, Random(f"{seed}/share/plan")) if workload == "share" else plan
+    if workload == "share":
+        return _with_shares(plan, Random(f"{seed}/share/plan"))
+    return _with_two_phases(plan, conditions) if workload == "two-phase" else plan
+
+
+def _with_two_phases(plan: Plan, conditions: Conditions) -> Plan:
+    """A prepared transaction can be found only while transaction.version is 2 or more."""
+    features = {name: level for name, level in conditions.features.items() if name != "transaction.version"}
+    return replace(
+        plan,
+        condition=tuple(shown(replace(conditions, features=features))),
+        nemesis=tuple(kind for kind in plan.nemesis if kind != "feature"),
+    )
 
 
 def _with_shares(plan: Plan, chance: Random) -> Plan:
