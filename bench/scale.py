@@ -25,6 +25,7 @@ IN_A_TOPIC = 100
 IN_A_REQUEST = 20
 IDLE_SECONDS = 20.0
 LIMIT_SECONDS = 600.0
+POLL_SECONDS = 0.5
 QUIET_CORES = 0.2
 KILLED = "broker-3"
 BUSY = "busy for"
@@ -45,7 +46,7 @@ class Scale:
         try:
             self._measure()
         finally:
-            self._timed("stop", cluster.down)
+            self._timed("stop", self._stop)
 
     def _measure(self) -> None:
         cluster = self._cluster
@@ -62,7 +63,7 @@ class Scale:
         cluster.start(KILLED)
         self._timed("rejoin", lambda: self._wait(lambda parts: all(len(isr) == 3 for _, isr in parts)))
         self._steps()
-        self._timed("stop", cluster.down, all_nodes=1)
+        self._timed("stop", self._stop, all_nodes=1)
         self._timed("start", self._start)
         self._memory("memory.after-start")
 
@@ -72,9 +73,14 @@ class Scale:
                 names = self._topics[first : first + IN_A_REQUEST]
                 admin.create_topics([NewTopic(name, IN_A_TOPIC, 3) for name in names])
 
+    def _stop(self) -> None:
+        killed = self._cluster.down(LIMIT_SECONDS)
+        if killed:
+            raise TimeoutError(f"killed, because they did not stop: {', '.join(killed)}")
+
     def _start(self) -> None:
         self._cluster.up()
-        self._cluster.wait_ready()
+        self._cluster.wait_ready(LIMIT_SECONDS)
         self._wait(lambda parts: all(len(isr) == 3 for _, isr in parts))
 
     def _describe(self) -> None:
@@ -92,6 +98,8 @@ class Scale:
                 parts = [part for topic in topics.values() for part in topic.partitions]
                 if len(parts) == self._partitions and is_done([(part.leader, list(part.isr)) for part in parts]):
                     return
+                # To describe them all costs a broker time that it needs for the work that is measured.
+                time.sleep(POLL_SECONDS)
         raise TimeoutError(f"not done after {LIMIT_SECONDS} s")
 
     def _settle(self) -> None:

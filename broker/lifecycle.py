@@ -90,6 +90,8 @@ class BrokerLifecycle:
     full_directories: Callable[[], list[bytes]] = list
     cordoned_directories: Callable[[], list[bytes] | None] = lambda: None
     """None as long as this broker does not know its configs (KIP-1066)."""
+    obstacle: Callable[[], str] = lambda: ""
+    """Reason why controllers refuse this broker, as far as the metadata log shows it; empty if it does not."""
     quotas: ClusterQuotas | None = None
     """None if quotas hold for this broker alone."""
 
@@ -160,9 +162,10 @@ class BrokerLifecycle:
         while True:
             left_ms = deadline_ms - self.world.monotonic.now_ms()
             if left_ms <= 0:
+                refused = self.obstacle()
                 raise RegistrationRefused(
                     f"no controller registered this broker within {self.times.registration_timeout_ms} ms"
-                    " (initial.broker.registration.timeout.ms)"
+                    f" (initial.broker.registration.timeout.ms){refused and f': {refused}'}"
                 )
             try:
                 response: BrokerRegistrationResponse = await self.controller.call(

@@ -13,6 +13,7 @@ from barnabas.kraft.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.kraft.metadata.loader import MetadataLoader
 from barnabas.kraft.metadata.snapshot import difference, image_to_records
 from barnabas.kraft.metadata_replica import MetadataReplica
+from barnabas.kraft.replica_snapshots import LAST_SNAPSHOT_SECONDS
 from barnabas.protocol.schema import Message
 from barnabas.runtime.at_once import Stepwise
 
@@ -97,12 +98,22 @@ class MetadataFollower:
         elif self._has_own_registration(self._loader.image):
             self.caught_up.set()
         self._advanced()
-        image = self._loader.image
-        # A log from an earlier run may be due for a snapshot before any of it was read again.
-        may_snapshot = self._writes_snapshots and not self._snapshotting and not self._loader.in_transaction
-        if may_snapshot and image.offset >= 0 and self.replica.snapshots.is_due:
+        if self._may_snapshot and self.replica.snapshots.is_due:
             self._snapshotting = True
-            self._nursery.start_soon(self._snapshot, image)
+            self._nursery.start_soon(self._snapshot, self._loader.image)
+
+    @property
+    def _may_snapshot(self) -> bool:
+        """A log from an earlier run may be due for a snapshot before any of it was read again."""
+        is_free = self._writes_snapshots and not self._snapshotting and not self._loader.in_transaction
+        return is_free and self._loader.image.offset >= 0
+
+    async def snapshot_before_stop(self) -> None:
+        """Write a snapshot if the next start would have to replay a long log."""
+        if self._may_snapshot and self.replica.snapshots.is_due_before_a_stop:
+            self._snapshotting = True
+            with trio.move_on_after(LAST_SNAPSHOT_SECONDS):
+                await self._snapshot(self._loader.image)
 
     async def _snapshot(self, image: MetadataImage) -> None:
         await self.replica.snapshots.create(image_to_records(image), image.offset, image.epoch, image.timestamp_ms)

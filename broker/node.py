@@ -145,6 +145,7 @@ class BrokerNode:
         # Stop all writers first: the clean-shutdown marker makes recovery skip anything written after this.
         parts.fetchers.stop()
         parts.coordination.stop()
+        await parts.metadata_log.snapshot_before_stop()
         await parts.store.close(parts.lifecycle.broker_epoch)
         if parts.controller is not None:
             await parts.controller.stop()

@@ -44,7 +44,7 @@ from barnabas.broker.shares.led_partitions import LedPorts
 from barnabas.broker.shares.node_part import ShareGroups
 from barnabas.broker.shares.sessions import PARTITION_BYTES as SHARED_PARTITION_BYTES
 from barnabas.broker.shares.sessions import ShareSessions
-from barnabas.broker.shares.share_configs import ShareConfigs, share_configs
+from barnabas.broker.shares.share_configs import ShareConfigsByGroup
 from barnabas.broker.telemetry import REPORTER, ClientTelemetry
 from barnabas.broker.timing_wheel import TimingWheel
 from barnabas.broker.traffic import BytesOut, CleanerWork, Conversions
@@ -180,6 +180,7 @@ class BrokerParts:
             note_epoch=store.note_epoch,
             full_directories=lambda: self.disk_space.full_ids,
             cordoned_directories=self._reported_cordons,
+            obstacle=lambda: replica.calls.obstacle,
         )
         self.metadata = MetadataCache(EMPTY_IMAGE, cluster_id)
         self.forwarding = Forwarding(ForwardingPorts(self.to_controller, self.background, self.current_settings))
@@ -261,6 +262,7 @@ class BrokerParts:
     def _wire_shares(self) -> None:
         """The share partitions that this broker leads; their states are stored by share coordinators."""
         world = self.world
+        self.share_configs = ShareConfigsByGroup(lambda: self.metadata.image, self.current_settings)
         ports = LedPorts(
             lookup=self.lookup,
             store=self.coordination.share_states,
@@ -411,9 +413,6 @@ class BrokerParts:
 
     def share_groups_are_enabled(self) -> bool:
         return share_groups_are_enabled(self.metadata.image)
-
-    def share_configs(self, group_id: str) -> ShareConfigs:
-        return share_configs(self.metadata.image, self.settings, group_id)
 
     def topic_config(self, image: MetadataImage, topic: str) -> TopicConfig:
         return TopicConfig.resolve(image.config(TOPIC_RESOURCE, topic), self.layers(image).merged())

@@ -148,12 +148,15 @@ async def _every(interval_ms: int, job: Job) -> None:
         await job()
 
 
-async def in_slices(partitions: Iterable[P]) -> AsyncIterator[P]:
-    """All partitions, with turns of others between them."""
-    for place, partition in enumerate(partitions):
-        if place % SLICE == SLICE - 1:
+async def in_slices(partitions: Iterable[P], wanted: Callable[[P], bool] | None = None) -> AsyncIterator[P]:
+    """All partitions, or those that are `wanted`, with turns of others between them."""
+    everything = list(partitions)
+    for start in range(0, len(everything), SLICE):
+        if start:
             await trio.lowlevel.checkpoint()
-        yield partition
+        part = everything[start : start + SLICE]
+        for partition in part if wanted is None else filter(wanted, part):
+            yield partition
 
 
 class FlushedPartition(Protocol):
@@ -167,13 +170,15 @@ class FlushedPartition(Protocol):
     def log(self) -> PartitionLog: ...
 
 
+def _may_need_flush(partition: FlushedPartition) -> bool:
+    return not partition.log.flushes.are_out_of_question
+
+
 async def flush_logs(world: World, store: LogStore, partitions: Iterable[FlushedPartition]) -> None:
     """Sync rolled segments, and logs that have gaps or whose flush.ms is over, one at a time in a worker thread."""
     has_gaps = False
-    async for partition in in_slices(partitions):
+    async for partition in in_slices(partitions, _may_need_flush):
         partition_log = partition.log
-        if partition_log.flushes.are_out_of_question:
-            continue
         due = partition_log.flushes.are_due(world.wall_clock.now_ms())
         if not due and not partition_log.flushes.are_wanted:
             continue

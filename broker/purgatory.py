@@ -227,16 +227,19 @@ class WaitingAcks(Generic[ErrorT]):
     __slots__ = ("_cancelled", "_waiting")
 
     def __init__(self) -> None:
-        self._waiting: deque[WaitingAck[ErrorT]] = deque()
+        self._waiting: deque[WaitingAck[ErrorT]] | None = None
+        """None until the first one: an empty deque has 600 bytes, and most partitions of a large cluster are idle."""
         self._cancelled = 0
 
     def __len__(self) -> int:
-        return len(self._waiting) - self._cancelled
+        return 0 if self._waiting is None else len(self._waiting) - self._cancelled
 
     def add(self, required_offset: int, callback: Callable[[ErrorT | None], None]) -> WaitingAck[ErrorT]:
         """Call `callback(None)` when the high watermark has reached `required_offset`, or `callback(error)`."""
         ack = WaitingAck(required_offset, callback, self)
         waiting = self._waiting
+        if waiting is None:
+            waiting = self._waiting = deque()
         if not waiting or waiting[-1].required_offset <= required_offset:
             waiting.append(ack)
         else:
@@ -266,18 +269,20 @@ class WaitingAcks(Generic[ErrorT]):
     def fail_all(self, error: ErrorT) -> int:
         """Complete all with `error`, because the leadership is lost. Returns how many."""
         # All are detached first: a callback may cancel others, or call this method again.
-        callbacks = [ack.callback for ack in self._waiting if ack.callback is not None]
-        for ack in self._waiting:
-            ack.callback = None
-        self._waiting.clear()
+        detached, self._waiting = self._waiting or (), None
         self._cancelled = 0
+        callbacks = [ack.callback for ack in detached if ack.callback is not None]
+        for ack in detached:
+            ack.callback = None
         for callback in callbacks:
             run_callback(callback, error)
         return len(callbacks)
 
     def _cancelled_one(self) -> None:
-        self._cancelled += 1
         waiting = self._waiting
+        if waiting is None:
+            return
+        self._cancelled += 1
         if self._cancelled >= PURGE_INTERVAL and self._cancelled * 2 > len(waiting):
             alive = [ack for ack in waiting if ack.callback is not None]
             waiting.clear()

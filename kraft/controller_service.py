@@ -28,6 +28,7 @@ from barnabas.kraft.metadata.image import BrokerImage, MetadataImage
 from barnabas.kraft.metadata.snapshot import image_to_records
 from barnabas.kraft.metadata_replica import MetadataReplica, NotLeader, encode_batch
 from barnabas.kraft.quotas import NodeQuotas
+from barnabas.kraft.replica_snapshots import LAST_SNAPSHOT_SECONDS
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.schema import Message
 from barnabas.runtime.at_once import Stepwise
@@ -388,13 +389,23 @@ class ControllerService:
                 self.watch.look_at(broker, f"controller {self.core.defaults.node_id} became active")
 
     def _image_changed(self) -> None:
-        loader = self.core.loader
-        # A log from before a restart may be due for a snapshot before any of it was read back.
-        may_snapshot = loader.image.offset >= 0 and not self._snapshotting and not loader.in_transaction
-        if may_snapshot and self.replica.snapshots.is_due:
+        if self._may_snapshot and self.replica.snapshots.is_due:
             self._snapshotting = True
-            self._nursery.start_soon(self._write_snapshot, loader.image)
+            self._nursery.start_soon(self._write_snapshot, self.core.loader.image)
         self._report_change()
+
+    @property
+    def _may_snapshot(self) -> bool:
+        """A log from before a restart may be due for a snapshot before any of it was read back."""
+        loader = self.core.loader
+        return loader.image.offset >= 0 and not self._snapshotting and not loader.in_transaction
+
+    async def snapshot_before_stop(self) -> None:
+        """Write a snapshot if the next start would have to replay a long log."""
+        if self._may_snapshot and self.replica.snapshots.is_due_before_a_stop:
+            self._snapshotting = True
+            with trio.move_on_after(LAST_SNAPSHOT_SECONDS):
+                await self._write_snapshot(self.core.loader.image)
 
     def _report_change(self) -> None:
         self.changed.set()

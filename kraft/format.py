@@ -53,6 +53,8 @@ class FormatRequest:
     voters: VoterSet | None = None
     """The first controllers of a quorum whose voters can change; None: they come from the configuration, or from the
     quorum that this node joins."""
+    metadata_directory_id: bytes | None = None
+    """The id that the metadata directory gets; None: that of `voters`, or a new one."""
 
 
 def format_directories(disk: Disk, request: FormatRequest, chance: Chance, now_ms: int = 0) -> list[str]:
@@ -72,9 +74,10 @@ def format_directories(disk: Disk, request: FormatRequest, chance: Chance, now_m
     for directory in fresh:
         voters = request.voters if directory == request.metadata_directory else None
         own = None if voters is None else voters.key(request.node_id)
-        identity = MetaProperties(
-            request.cluster_id, request.node_id, random_uuid(chance) if own is None else own.directory_id
-        )
+        own_id = request.metadata_directory_id if directory == request.metadata_directory else None
+        if own is not None:
+            own_id = own.directory_id
+        identity = MetaProperties(request.cluster_id, request.node_id, own_id or random_uuid(chance))
         try:
             make_directory(disk, directory)
             write_durably(disk, f"{directory}/{BOOTSTRAP_CHECKPOINT}", checkpoint)

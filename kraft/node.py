@@ -157,6 +157,7 @@ class ControllerNode:
         await self.replica.resign(SHUTDOWN_MS)
         with trio.move_on_after(SHUTDOWN_MS / 1000):
             await self.server.stop()
+        await self.service.snapshot_before_stop()
 
     def reason_not_ready(self) -> str:
         """Reason why this controller is not ready; empty if it takes part in the quorum."""

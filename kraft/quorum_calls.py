@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from barnabas.kraft.node_address import NodeAddress
-from barnabas.kraft.quorum_messages import QuorumMessages, ReadAnswer, UnusableAnswer
+from barnabas.kraft.quorum_messages import AnotherCluster, QuorumMessages, ReadAnswer, UnusableAnswer
 from barnabas.kraft.quorum_peers import QuorumPeers
 from barnabas.kraft.raft.messages import Fetch, FetchSnapshot
 from barnabas.kraft.raft.ready import Send
@@ -34,6 +34,8 @@ class QuorumCalls:
         self._messages = messages
         self._world = world
         self._peers: QuorumPeers | None = None
+        self.obstacle = ""
+        """Reason why controllers refuse this node, in one line; empty if none did."""
 
     def start(self, nursery: trio.Nursery) -> None:
         """Connections live in this nursery."""
@@ -90,11 +92,20 @@ class QuorumCalls:
             read = self._messages.read_answer(answer)
         except (ChannelError, UnusableAnswer, EncodeError) as error:
             log.debug("%s: %s", send, error)
+            if isinstance(error, AnotherCluster):
+                self._note_another_cluster()
             self._replica.step(
                 lambda: self._replica.core.request_failed(send.peer_id, send.request_id, self._replica.now_ms())
             )
             return
         self._replica.step(lambda: self._take_answer(send, read), read.data)
+
+    def _note_another_cluster(self) -> None:
+        if self.obstacle:
+            return
+        cluster_id = self._replica.config.cluster_id
+        self.obstacle = f"the controllers belong to another cluster than this node's log directories, {cluster_id}"
+        log.error("%s: INCONSISTENT_CLUSTER_ID", self.obstacle)
 
     def _request_failed(self, send: Send) -> None:
         self._replica.core.request_failed(send.peer_id, send.request_id, self._replica.now_ms())

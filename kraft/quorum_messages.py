@@ -59,6 +59,10 @@ class UnusableAnswer(Exception):
     """A peer's response does not answer the request."""
 
 
+class AnotherCluster(UnusableAnswer):
+    """The peer belongs to another cluster."""
+
+
 class RefusedRequest(Exception):
     """A request that the quorum does not act upon: the whole request gets this error."""
 
@@ -482,6 +486,8 @@ def _spans(data: memoryview) -> tuple[tuple[FetchedSpan, ...], int]:
 
 
 def _answered_partition(message: Any, topics: list[Any]) -> Any:
+    if message.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID:
+        raise AnotherCluster(f"{type(message).__name__}: INCONSISTENT_CLUSTER_ID")
     if message.error_code != ErrorCode.NONE:
         raise UnusableAnswer(f"{type(message).__name__}: {error_code(message.error_code).name}")
     if len(topics) != 1 or len(topics[0].partitions) != 1:

@@ -30,6 +30,13 @@ SNAPSHOT_PAUSE_MS = 60_000
 """Pause before another attempt to write a snapshot that did not fit."""
 
 
+BYTES_BEFORE_A_STOP = 1 << 20
+"""A log that has grown by more since its last snapshot takes longer to replay at the next start than a snapshot to
+write: 1 MiB are about 20,000 changes of partitions."""
+
+LAST_SNAPSHOT_SECONDS = 5
+"""Longest wait of a stopping node for its last snapshot."""
+
 STEP_RECORDS = 100
 """Records of a snapshot that are made in one step."""
 
@@ -67,6 +74,12 @@ class ReplicaSnapshots:
             or self._is_requested
         )
         return due and self._replica.now_ms() >= self._not_before_ms
+
+    @property
+    def is_due_before_a_stop(self) -> bool:
+        """Enough was appended that the next start should not replay it."""
+        grown_bytes = self._replica.log.bytes_since_snapshot
+        return grown_bytes >= BYTES_BEFORE_A_STOP and self._replica.now_ms() >= self._not_before_ms
 
     def look_at(self, deltas: Sequence[MetadataDelta]) -> None:
         """A snapshot is due at once if metadata.version was lowered: an older release can read it, but not the log

@@ -22,13 +22,18 @@ from barnabas.kraft.metadata.loader import MetadataLoader
 from barnabas.kraft.metadata.replay import ReplayError
 from barnabas.kraft.metadata.snapshot import image_to_records
 from barnabas.kraft.raft.history import OffsetAndEpoch
+from barnabas.kraft.raft.voter_history import QuorumRecord
+from barnabas.kraft.raft.voters import VoterSet
 from barnabas.kraft.snapshots import (
+    BOOTSTRAP_SNAPSHOT,
     CorruptSnapshotFile,
     encode_snapshot,
     load_snapshot,
     parse_snapshot_file_name,
+    read_quorum_records,
     snapshot_file_name,
 )
+from barnabas.kraft.voter_records import quorum_records_in
 from barnabas.protocol.errors import MalformedMessage
 from barnabas.protocol.records.batch import CorruptBatch, crc_is_valid, iterate_batches
 from barnabas.protocol.records.metadata import decode_metadata_record
@@ -59,42 +64,58 @@ class Restored:
     """The directory that the node's previous metadata log was renamed to."""
 
 
-def read_metadata(disk: Disk, path: str) -> MetadataImage:
+@dataclass(frozen=True, slots=True)
+class FoundMetadata:
+    """The metadata in a file or directory."""
+
+    image: MetadataImage
+    voters: VoterSet | None
+    """The voters of a quorum that can change (KIP-853); None: they were in the settings of the nodes."""
+
+
+def read_metadata(disk: Disk, path: str) -> FoundMetadata:
     """The metadata in a snapshot file, or in a directory with a metadata log: its newest snapshot and all that follows.
     Raises `RestoreError`.
 
     The end of a log may not have been committed; a quorum that lost all its controllers cannot say.
     """
     loader = MetadataLoader()
+    quorum: list[QuorumRecord] = []
     try:
         if not disk.is_directory(path):
-            _load_snapshot(disk, path, loader)
+            quorum += _load_snapshot(disk, path, loader)
         else:
-            _load_directory(disk, path, loader)
+            quorum += _load_directory(disk, path, loader)
     except (CorruptSnapshotFile, CorruptBatch, MalformedMessage, ReplayError) as error:
         raise RestoreError(f"{path} is damaged: {error}") from None
     except OSError as error:
         raise RestoreError(f"{path} cannot be read: {error.strerror or error}") from None
     if loader.image is EMPTY_IMAGE:
         raise RestoreError(f"{path} has no metadata")
-    return loader.image
+    voters = next((it.voters for it in reversed(quorum) if it.voters is not None), None)
+    return FoundMetadata(loader.image, voters)
 
 
-def _load_snapshot(disk: Disk, path: str, loader: MetadataLoader) -> None:
+def _load_snapshot(disk: Disk, path: str, loader: MetadataLoader) -> list[QuorumRecord]:
     end = parse_snapshot_file_name(path.rpartition("/")[2])
     if end is None or end.offset == 0:
         raise RestoreError(f"{path}: must be a metadata snapshot, <20 digits>-<10 digits>.checkpoint, or a directory")
     timestamp_ms, records = load_snapshot(disk, path)
     loader.handle_snapshot(records, end.offset - 1, end.epoch, timestamp_ms)
+    return read_quorum_records(disk, path, end)
 
 
-def _load_directory(disk: Disk, path: str, loader: MetadataLoader) -> None:
+def _load_directory(disk: Disk, path: str, loader: MetadataLoader) -> list[QuorumRecord]:
     names = disk.list(path)
     if METADATA_DIRECTORY in names:
         path, names = f"{path}/{METADATA_DIRECTORY}", disk.list(f"{path}/{METADATA_DIRECTORY}")
     snapshots = [(found, name) for name in names if (found := parse_snapshot_file_name(name)) and found.offset > 0]
+    begin = max((it[0].offset for it in snapshots), default=0)
     if snapshots:
-        _load_snapshot(disk, f"{path}/{max(snapshots, key=lambda it: it[0].offset)[1]}", loader)
+        quorum = _load_snapshot(disk, f"{path}/{max(snapshots, key=lambda it: it[0].offset)[1]}", loader)
+    else:
+        # The one that `storage format` wrote has nothing but the first voters.
+        quorum = read_quorum_records(disk, f"{path}/{snapshot_file_name(BOOTSTRAP_SNAPSHOT)}", BOOTSTRAP_SNAPSHOT)
     for name in sorted(name for name in names if name.endswith(".log")):
         content = disk.read_bytes(f"{path}/{name}")
         for base_offset, last_offset, epoch, timestamp_ms, records in _batches(content):
@@ -103,6 +124,18 @@ def _load_directory(disk: Disk, path: str, loader: MetadataLoader) -> None:
             if base_offset > loader.last_offset + 1:
                 raise RestoreError(f"{path}: lacks the records from {loader.last_offset + 1} to {base_offset - 1}")
             loader.handle_commit(base_offset, epoch, timestamp_ms, records, last_offset=last_offset)
+        quorum += quorum_records_in(_whole(content), begin)
+    return quorum
+
+
+def _whole(data: bytes) -> memoryview:
+    """The batches of a segment up to the first that is not whole."""
+    end = 0
+    for position, header in iterate_batches(data):
+        if not crc_is_valid(data, position, header):
+            break
+        end = position + header.size_bytes
+    return memoryview(data)[:end]
 
 
 def _batches(data: bytes) -> Iterator[tuple[int, int, int, int, list[Message]]]:
@@ -137,9 +170,13 @@ def raised(image: MetadataImage, epochs: int) -> MetadataImage:
     )
 
 
-def restore(disk: Disk, log_directory: str, image: MetadataImage, suffix: str) -> Restored:
+def restore(
+    disk: Disk, log_directory: str, image: MetadataImage, suffix: str, voters: VoterSet | None = None
+) -> Restored:
     """Give a node this metadata; a metadata log that it has is renamed, with `suffix` in its name. Raises
     `RestoreError`.
+
+    `voters` are those of the restored quorum; None: they are in the settings of the nodes.
 
     The directory gets its name when it is whole, so an interrupted restore has changed nothing that a node reads.
     """
@@ -151,7 +188,13 @@ def restore(disk: Disk, log_directory: str, image: MetadataImage, suffix: str) -
         disk.make_directories(fresh)
         records = image_to_records(image)
         path = f"{fresh}/{snapshot_file_name(end)}"
-        write_durably(disk, path, b"".join(encode_snapshot(end, records, image.timestamp_ms)))
+        quorum: tuple[QuorumRecord, ...] = ()
+        if voters is not None:
+            quorum = (
+                QuorumRecord(offset=image.offset, kraft_version=1),
+                QuorumRecord(offset=image.offset, voters=voters),
+            )
+        write_durably(disk, path, b"".join(encode_snapshot(end, records, image.timestamp_ms, quorum)))
         if disk.exists(target):
             put_aside = f"{log_directory}/{METADATA_DIRECTORY}.{suffix}-stray"
             disk.rename(target, put_aside)

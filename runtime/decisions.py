@@ -24,6 +24,10 @@ RING_SIZE = 4096
 """Decisions that a node keeps."""
 ROUTINE_SHARE = 4
 """Routine decisions have a ring of their own, this many times smaller."""
+BURST = 2000
+"""Elections, and ISR changes, that are noted in `BURST_MS`: the start or stop of a broker with thousands of partitions
+would displace everything else, and spend more time on its notes than on its work."""
+BURST_MS = 10_000
 LOG_LINE = "decision "
 _PLAIN = re.compile(r"[A-Za-z_][\w./:@+-]*", re.ASCII)
 _WORD = re.compile(rf"{_PLAIN.pattern}(?= |$)", re.ASCII)
@@ -72,6 +76,10 @@ class DecisionKind(StrEnum):
     """A client is held back because it used more than its quota."""
 
 
+_BY_PARTITION = (DecisionKind.ELECTION, DecisionKind.ISR)
+"""Kinds of which one event may bring a decision for each partition."""
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
     """A decision of a core on its way to the ring, without time and number."""
@@ -109,6 +117,10 @@ class Notepad:
 
     def keep(self, note: Note) -> None:
         raise NotImplementedError
+
+    def accepts(self, kind: DecisionKind) -> bool:
+        """Whether to make a note of a decision that comes in thousands, once for each partition."""
+        return True
 
 
 class Notes(list[Note], Notepad):
@@ -216,6 +228,14 @@ def cut(text: str, most: int = MAX_TEXT) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+@dataclass(slots=True)
+class _Burst:
+    """Decisions of one kind since a time."""
+
+    began_ms: int
+    count: int = 1
+
+
 class Decisions(Notepad):
     """One node's ring."""
 
@@ -228,6 +248,21 @@ class Decisions(Notepad):
         self.next_number = 1
         self.first_number = 1
         """No decision is missing from this number on."""
+        self._bursts: dict[DecisionKind, _Burst] = {}
+
+    def accepts(self, kind: DecisionKind) -> bool:
+        """False for those after the first `BURST` of a kind in `BURST_MS`; their number is noted later."""
+        now_ms = self._now_ms()
+        burst = self._bursts.get(kind)
+        if burst is None or not burst.began_ms <= now_ms < burst.began_ms + BURST_MS:
+            self._bursts[kind] = _Burst(now_ms)
+            if burst is not None and burst.count > BURST:
+                text = f"{burst.count - BURST} decisions of the kind {kind.value} were not noted"
+                cause = f"{burst.count} came within {BURST_MS} ms, the first {BURST} are kept"
+                self.note(kind, self.node, text, cause=cause, decisions=burst.count)
+            return True
+        burst.count += 1
+        return burst.count <= BURST
 
     def keep(self, note: Note) -> None:
         """Put a certain decision into the ring and the log."""
@@ -257,6 +292,8 @@ class Decisions(Notepad):
     def take(self, notes: Iterable[Note], **facts: Fact) -> None:
         """Keep the notes of a core, now that they are certain. `facts` are known only now."""
         for it in notes:
+            if it.kind in _BY_PARTITION and not self.accepts(it.kind):
+                continue
             self.keep(replace(it, facts={**it.facts, **facts}) if facts else it)
 
     def since(

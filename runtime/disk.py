@@ -27,6 +27,8 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _sync_volume = getattr(ctypes.CDLL(None), "syncfs", None)
 """Linux only."""
 
+_READ_BYTES = 1 << 16
+
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
@@ -155,8 +157,14 @@ class RealDisk:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def read_bytes(self, path: str) -> bytes:
-        with self._with_descriptor(lambda: open(path, "rb")) as file:
-            return file.read()
+        descriptor = self._open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            pieces = []
+            while data := os.read(descriptor, _READ_BYTES):
+                pieces.append(data)
+            return b"".join(pieces)
+        finally:
+            os.close(descriptor)
 
     def boot_id(self) -> str:
         try:

@@ -188,11 +188,22 @@ def validate_topic_configs(overrides: Mapping[str, str], broker: Mapping[str, st
         )
     if config.remote_storage_enable:
         _check_tiering(config)
-    if config.barnabas_delayed_delivery_enable and (config.compacts or config.remote_storage_enable):
-        kind = "compacted" if config.compacts else "tiered"
-        key = "barnabas.delayed.delivery.enable"
-        raise SettingsError(f"a {kind} topic cannot deliver records later", key, "true", "false")
+    if config.barnabas_delayed_delivery_enable:
+        _check_delayed_delivery(config)
     return config
+
+
+def _check_delayed_delivery(config: TopicConfig) -> None:
+    """A letter has the headers of its record, and would be delayed again by them."""
+    kinds = {
+        "compacted": config.compacts,
+        "tiered": config.remote_storage_enable,
+        "dead-letter": config.errors_deadletterqueue_group_enable,
+    }
+    for kind, is_it in kinds.items():
+        if is_it:
+            key = "barnabas.delayed.delivery.enable"
+            raise SettingsError(f"a {kind} topic cannot deliver records later", key, "true", "false")
 
 
 def _check_tiering(config: TopicConfig) -> None:

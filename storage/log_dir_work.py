@@ -22,6 +22,7 @@ from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_directory import LogDirectory
 from barnabas.storage.names import directory_name
 from barnabas.storage.partition_metadata import (
+    PARTITION_METADATA_FILE,
     MalformedPartitionMetadata,
     begin_partition_metadata,
     read_partition_metadata,
@@ -82,6 +83,9 @@ class OpenLog:
 
     def _open(self) -> PartitionLog:
         directory, key = self.directory, (self.topic, self.partition)
+        noted_id = directory.new_topic_ids.get(key)
+        if not directory.has_notes_about(key) and directory.disk.list(self.path) == [PARTITION_METADATA_FILE]:
+            return self._open_empty(noted_id)
         # Without the checkpoint, everything cleaned long ago would seem to be behind the recovery point.
         gaps_are_unknown = self.config.compacts and not directory.knows_recovery_points
         last_run = LastRun(
@@ -101,9 +105,21 @@ class OpenLog:
         )
         log.set_high_watermark(directory.high_watermarks.get(key, 0))
         log.cleaned_to = directory.cleaned_offsets.get(key)
-        log.topic_id = self._topic_id(directory.new_topic_ids.get(key))
+        log.topic_id = self._topic_id(noted_id)
         # There may be more logs than descriptors; a log opens its files when it needs them.
         log.close_files()
+        return log
+
+    def _open_empty(self, noted_id: bytes | None) -> PartitionLog:
+        """The log has had no record, as most logs of a large cluster: nothing is to be recovered."""
+        log = PartitionLog.create(
+            Folder(self.directory.disk, self.path, self.directory.files),
+            key=(self.topic, self.partition),
+            config=self.config,
+            now_ms=self.now_ms,
+            producer_state=self.producer_state,
+        )
+        log.topic_id = self._topic_id(noted_id)
         return log
 
     def _topic_id(self, noted: bytes | None) -> bytes | None:

@@ -241,6 +241,11 @@ class LogDirectory:
             # Some logs may have been about to get their names when the process was killed.
             self.disk.sync_directory(self.path)
 
+    def has_notes_about(self, key: tuple[str, int]) -> bool:
+        """True if the last owner noted that the log of `key` has had records."""
+        notes = (self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaned_offsets)
+        return any(offsets.get(key, 0) for offsets in notes)
+
     def forget_last_run(self) -> None:
         """All logs are open: free what the last owner noted about them."""
         self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaned_offsets = {}, {}, {}, {}

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.primitives import ZERO_UUID, uuid_from_string, uuid_to_string
 from barnabas.runtime.world import Disk
@@ -25,20 +27,29 @@ def format_partition_metadata(topic_id: bytes) -> bytes:
 
 def parse_partition_metadata(data: bytes, name: str) -> bytes:
     """The topic id. Raises `MalformedPartitionMetadata`."""
+    try:
+        return _topic_id_of(data)
+    except ValueError as error:
+        raise MalformedPartitionMetadata(f"{name}: {error}") from None
+
+
+@lru_cache(maxsize=32)
+def _topic_id_of(data: bytes) -> bytes:
+    """The files of all partitions of a topic have the same content. Raises ValueError."""
     fields = {}
     for line in data.decode("utf-8", "replace").splitlines():
         key, colon, value = line.partition(":")
         if not colon:
-            raise MalformedPartitionMetadata(f"{name}: expected `key: value`, got {line[:80]!r}")
+            raise ValueError(f"expected `key: value`, got {line[:80]!r}")
         fields[key.strip()] = value.strip()
     if fields.get("version") != _VERSION:
-        raise MalformedPartitionMetadata(f"{name}: version {fields.get('version')}, expected {_VERSION}")
+        raise ValueError(f"version {fields.get('version')}, expected {_VERSION}")
     try:
         topic_id = uuid_from_string(fields.get("topic_id", ""))
     except ValueError as error:
-        raise MalformedPartitionMetadata(f"{name}: topic_id: {error}") from None
+        raise ValueError(f"topic_id: {error}") from None
     if topic_id == ZERO_UUID:
-        raise MalformedPartitionMetadata(f"{name}: topic_id is zero")
+        raise ValueError("topic_id is zero")
     return topic_id
 
 
@@ -71,7 +82,11 @@ def sync_partition_metadata(disk: Disk, directory: str) -> None:
 def read_partition_metadata(disk: Disk, directory: str) -> bytes | None:
     """The topic id; None if there is no file. Raises `MalformedPartitionMetadata`."""
     path = f"{directory}/{PARTITION_METADATA_FILE}"
-    return parse_partition_metadata(disk.read_bytes(path), path) if disk.exists(path) else None
+    try:
+        data = disk.read_bytes(path)
+    except FileNotFoundError:
+        return None
+    return parse_partition_metadata(data, path)
 
 
 def check_topic_id(found: bytes | None, expected: bytes, name: str) -> None:

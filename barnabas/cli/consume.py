@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -17,8 +18,10 @@ from barnabas.cli.output import complain
 from barnabas.cli.reading import Reader, Shown
 from barnabas.cli.record_text import KINDS, SCHEMA_KINDS, json_of, plain, text_of
 from barnabas.cli.session import run_connected
+from barnabas.cli.share_reading import ShareReader, Sharing
 from barnabas.cli.start_offsets import Place, Span, parse_span
 from barnabas.cluster.errors import WrongArgument
+from barnabas.protocol.acknowledge_type import AcknowledgeType
 from barnabas.runtime.visible import visible_bytes
 
 
@@ -53,6 +56,26 @@ class Extent:
     committed: Annotated[
         bool, typer.Option("--read-committed", help="Skip records of open and aborted transactions.")
     ] = False
+
+    def check_shared(self, group: str) -> None:
+        """Raises `WrongArgument` for options that a share group leaves no room for."""
+        given = {
+            "--group": self.group is not None,
+            "--partition": self.partition is not None,
+            "--exit": self.exit_at_end,
+            "--read-committed": self.committed,
+            "--offset": bool(self.offset),
+            "--from-beginning": self.from_beginning,
+        }
+        hints = {
+            "--exit": "; --idle SECONDS ends the command",
+            "--read-committed": f"; see `barnabas configs set group {group} share.isolation.level=read_committed`",
+            "--offset": "; `barnabas groups reset-offsets` moves a group",
+            "--from-beginning": f"; see `barnabas configs set group {group} share.auto.offset.reset=earliest`",
+        }
+        for option, is_given in given.items():
+            if is_given:
+                raise WrongArgument(f"{option} cannot be used with --share-group" + hints.get(option, ""))
 
     def span(self) -> Span:
         """Start and end of the read. Raises `WrongArgument`."""
@@ -136,10 +159,15 @@ def consume(
     ],
     *,
     extent: Extent,
+    sharing: Sharing,
     look: Look,
     connection: Connection,
 ) -> None:
     """Print records to standard output, one per line, until Ctrl-C."""
+    kind = sharing.kind()
+    if kind is not None:
+        _consume_shared(topics, extent, sharing, kind, look, connection)
+        return
     span = extent.span()
     reader = Reader(topics, span, look.shown(), limit=extent.max_messages, to_end=extent.exit_at_end)
 
@@ -165,10 +193,48 @@ def consume(
                 await reader.subscribe(consumer)
             await reader.read(consumer, quiet=look.quiet)
 
+    _run(connection, work, reader, quiet=look.quiet)
+
+
+def _consume_shared(
+    topics: list[str], extent: Extent, sharing: Sharing, kind: AcknowledgeType, look: Look, connection: Connection
+) -> None:
+    group = sharing.share_group
+    assert group is not None
+    extent.check_shared(group)
+    reader = ShareReader(look.shown(), kind, limit=extent.max_messages, idle_s=sharing.idle)
+
+    async def work() -> None:
+        from barnabas.cli.topic_check import existing_partitions
+        from barnabas.client.shares.settings import ShareConsumerSettings
+        from barnabas.client.shares.share_consumer import ShareConsumer
+
+        settings = connection.settings(
+            ShareConsumerSettings.model_fields,
+            group_id=group,
+            share_acknowledgement_mode="explicit",
+            # What is acquired beyond the limit would count as a delivery.
+            share_acquire_mode="batch_optimized" if extent.max_messages is None else "record_limit",
+            key_deserializer=look.key_deserializer,
+            value_deserializer=look.value_deserializer,
+            default_api_timeout_ms=connection.timeout_ms,
+            allow_auto_create_topics=False,
+        )
+        for topic in topics:
+            await existing_partitions(connection, topic)
+        async with ShareConsumer(*topics, **settings) as consumer:
+            await reader.read(consumer, quiet=look.quiet)
+
+    _run(connection, work, reader, quiet=look.quiet)
+
+
+def _run(
+    connection: Connection, work: Callable[[], Awaitable[None]], reader: Reader | ShareReader, *, quiet: bool
+) -> None:
     try:
         run_connected(connection, work)
     finally:
-        if reader.began and not look.quiet:
+        if reader.began and not quiet:
             complain(f"{reader.count} record{'s' if reader.count != 1 else ''}")
 
 

@@ -60,8 +60,8 @@ def find_hanging(
     async def work(admin: Admin) -> list[_Open]:
         chosen = choices or [PartitionChoice(name, None) for name in await admin.list_topics(list_internal=True)]
         partitions = await chosen_partitions(admin, chosen)
-        opened = _opened(await admin.describe_producers(partitions, broker_id=broker), longest_ms)
-        return await _without_owners(admin, opened) if opened else []
+        opened = open_longer_than(await admin.describe_producers(partitions, broker_id=broker), longest_ms)
+        return await without_owners(admin, opened) if opened else []
 
     hanging = with_admin(connection, work)
     if as_json:
@@ -131,7 +131,7 @@ class _Open:
         }
 
 
-def _opened(found: Producers, longest_ms: int) -> list[_Open]:
+def open_longer_than(found: Producers, longest_ms: int) -> list[_Open]:
     """Transactions without a write for longer than `longest_ms`."""
     now_ms = time.time_ns() // 1_000_000
     return [
@@ -149,7 +149,7 @@ def _opened(found: Producers, longest_ms: int) -> list[_Open]:
     ]
 
 
-async def _without_owners(admin: Admin, opened: Sequence[_Open]) -> list[_Open]:
+async def without_owners(admin: Admin, opened: Sequence[_Open]) -> list[_Open]:
     """Those whose partition is in no coordinator's open transaction (KIP-664)."""
     listings = await admin.list_transactions(producer_ids=sorted({each.producer_id for each in opened}))
     ids = {each.producer_id: each.transactional_id for each in listings}

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from barnabas.client.consumer import ConsumerRecord
     from barnabas.client.consumer.consumer import Consumer
     from barnabas.client.producer import FutureRecordMetadata, RecordMetadata
+    from barnabas.client.shares.record import ShareRecord
 
 POLL_MS = 100
 Counted = Callable[[int, int, int], None]
@@ -107,6 +108,6 @@ def parts(count: int, size: int) -> Iterator[range]:
         yield range(first, min(first + step, count))
 
 
-def size_of(record: ConsumerRecord) -> int:
+def size_of(record: ConsumerRecord | ShareRecord) -> int:
     """Size of key and value in bytes."""
     return len(record.key or b"") + len(record.value or b"")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,7 +22,9 @@ from barnabas.cli.throughput import Result, Throughput
 from barnabas.cluster.errors import WrongArgument
 
 if TYPE_CHECKING:
+    from barnabas.client.consumer.consumer import Consumer
     from barnabas.client.producer import Producer
+    from barnabas.client.shares.share_consumer import ShareConsumer
 
 app = typer.Typer(help="Measure producer and consumer throughput, and latency.", rich_markup_mode=None)
 
@@ -62,6 +64,27 @@ class Report:
             return
         for line in result.lines():
             typer.echo(line)
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Options for the group to read in."""
+
+    group: Annotated[
+        str | None, typer.Option("--group", "-G", help="Consume as a member of this group; without it, all partitions.")
+    ] = None
+    share_group: Annotated[
+        str | None,
+        typer.Option("--share-group", metavar="ID", help="Consume as a member of this share group, and accept all."),
+    ] = None
+
+    def opening(
+        self, connection: Connection, topics: Sequence[str]
+    ) -> AbstractAsyncContextManager[Consumer | ShareConsumer]:
+        """The consumer of these topics."""
+        if self.share_group is None:
+            return _reading(connection, topics, self.group)
+        return _sharing(connection, topics, self.share_group)
 
 
 @dataclass(frozen=True)
@@ -140,40 +163,25 @@ def produce(
 def consume(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", autocompletion=completion.topics)],
     records: Records = 100_000,
-    group: Annotated[
-        str | None, typer.Option("--group", "-G", help="Consume as a member of this group; without it, all partitions.")
-    ] = None,
     idle: Annotated[
         float, typer.Option("--idle", metavar="SECONDS", min=0.1, help="Exit if no record arrives for SECONDS.")
     ] = 10.0,
     *,
+    membership: Membership,
     report: Report,
     connection: Connection,
 ) -> None:
-    """Measure consumer throughput, from the beginning of the topics."""
+    """Measure consumer throughput, from the beginning of the topics, or from where the share group is."""
     shares = report.shares()
+    if membership.group is not None and membership.share_group is not None:
+        raise WrongArgument("--group and --share-group exclude each other")
 
     async def work() -> Result:
         from barnabas.cli import measuring
-        from barnabas.cli.topic_check import partitions_count
-        from barnabas.client.consumer.consumer import Consumer
-        from barnabas.client.consumer.settings import ConsumerSettings
 
-        settings = connection.settings(
-            ConsumerSettings.model_fields,
-            group_id=group,
-            auto_offset_reset="earliest",
-            allow_auto_create_topics=False,
-        )
         began_us, began_cpu_us = measuring.now_us(), measuring.cpu_us()
         account = Throughput(began_us, round(report.interval * 1e6))
-        async with Consumer(**settings) as consumer:
-            if group is None:
-                await measuring.assign_all(consumer, topics, at_end=False)
-            else:
-                for topic in topics:
-                    await partitions_count(consumer, topic)
-                consumer.subscribe(topics=topics)
+        async with membership.opening(connection, topics) as consumer:
             last_us, first_us = measuring.now_us(), 0
             with progress("read", records, quiet=report.as_json) as advance:
                 while account.records < records and measuring.now_us() - last_us < idle * 1e6:
@@ -237,6 +245,39 @@ def latency(
         return Result(records, records * size, elapsed_us, cpu_us, durations, shares)
 
     report.show(run_connected(connection, work))
+
+
+@asynccontextmanager
+async def _reading(connection: Connection, topics: Sequence[str], group: str | None) -> AsyncIterator[Consumer]:
+    from barnabas.cli import measuring
+    from barnabas.cli.topic_check import partitions_count
+    from barnabas.client.consumer.consumer import Consumer
+    from barnabas.client.consumer.settings import ConsumerSettings
+
+    settings = connection.settings(
+        ConsumerSettings.model_fields, group_id=group, auto_offset_reset="earliest", allow_auto_create_topics=False
+    )
+    async with Consumer(**settings) as consumer:
+        if group is None:
+            await measuring.assign_all(consumer, topics, at_end=False)
+        else:
+            for topic in topics:
+                await partitions_count(consumer, topic)
+            consumer.subscribe(topics=topics)
+        yield consumer
+
+
+@asynccontextmanager
+async def _sharing(connection: Connection, topics: Sequence[str], group: str) -> AsyncIterator[ShareConsumer]:
+    from barnabas.cli.topic_check import existing_partitions
+    from barnabas.client.shares.settings import ShareConsumerSettings
+    from barnabas.client.shares.share_consumer import ShareConsumer
+
+    settings = connection.settings(ShareConsumerSettings.model_fields, group_id=group, allow_auto_create_topics=False)
+    for topic in topics:
+        await existing_partitions(connection, topic)
+    async with ShareConsumer(*topics, **settings) as consumer:
+        yield consumer
 
 
 @asynccontextmanager

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from barnabas.client.cluster import TopicPartition
     from barnabas.client.consumer import ConsumerRecord
     from barnabas.client.consumer.consumer import Consumer
+    from barnabas.client.shares.record import ShareRecord
 
 POLL_MS = 500
-Shown = Callable[["ConsumerRecord"], bytes]
+Shown = Callable[["ConsumerRecord | ShareRecord"], bytes]
 """Formats a record."""
 
 

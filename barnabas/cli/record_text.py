@@ -20,6 +20,8 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 WHOLE_NUMBERS = ("int", "long", "short")
 NUMBERS = ("float", "double")
+_NOT_SENT = ("topic", "offset", "delivery_count")
+"""Fields of printed records that a producer does not choose."""
 KINDS = ("bytes", "str", *WHOLE_NUMBERS, *NUMBERS, "bool", "json", "uuid", "void")
 """Names of the client's serializers."""
 SCHEMA_KINDS = ("avro", "json-schema", "protobuf")
@@ -108,7 +110,8 @@ def plain(value: Any) -> Any:
 
 
 def json_of(record: Incoming) -> dict[str, Any]:
-    """JSON form of a record."""
+    """JSON form of a record; that of a share group has its `delivery_count`."""
+    deliveries = getattr(record, "delivery_count", None)
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -117,12 +120,13 @@ def json_of(record: Incoming) -> dict[str, Any]:
         "key": _to_json(record.key),
         "value": _to_json(record.value),
         "headers": [[name, _to_json(data)] for name, data in record.headers],
+        **({} if deliveries is None else {"delivery_count": deliveries}),
     }
 
 
 def parse_json(line: bytes, key_kind: str, value_kind: str) -> Outgoing:
-    """Parses a JSON object with `value` and optional `key`, `headers`, `partition` and `timestamp`. Ignores `topic`
-    and `offset`, which `consume --json` writes. Raises `WrongText`.
+    """Parses a JSON object with `value` and optional `key`, `headers`, `partition` and `timestamp`. Ignores `topic`,
+    `offset` and `delivery_count`, which `consume --json` writes. Raises `WrongText`.
     """
     try:
         found = json.loads(line)
@@ -130,7 +134,7 @@ def parse_json(line: bytes, key_kind: str, value_kind: str) -> Outgoing:
         raise WrongText(f"invalid JSON: {error}") from None
     if not isinstance(found, dict) or "value" not in found:
         raise WrongText("must be a JSON object with a value")
-    unknown = sorted(found.keys() - {"topic", "offset", "partition", "timestamp", "key", "value", "headers"})
+    unknown = sorted(found.keys() - {*_NOT_SENT, "partition", "timestamp", "key", "value", "headers"})
     if unknown:
         raise WrongText(f"unknown field {unknown[0]}")
     return Outgoing(

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from barnabas.cli.first_voters import InitialControllers, Standalone, first_voters
 from barnabas.cli.node_config import Config, load
 from barnabas.cli.options import pairs_from
 from barnabas.cli.storage_backup import backup, restore
 from barnabas.cluster.errors import ClusterError, WrongArgument
 
 if TYPE_CHECKING:
-    from barnabas.kraft.raft.voters import VoterSet
     from barnabas.settings.node import NodeSettings
 
 app = typer.Typer(help="Format log directories before a node's first start.", rich_markup_mode=None)
@@ -34,18 +34,8 @@ def format_(  # noqa: PLR0913, PLR0917 - each is an option
     feature: Annotated[
         list[str] | None, typer.Option("--feature", "-f", metavar="NAME=LEVEL", help="Feature level; repeatable.")
     ] = None,
-    standalone: Annotated[
-        bool, typer.Option("--standalone", "-s", help="This controller is the only voter; others are added later.")
-    ] = False,
-    initial_controllers: Annotated[
-        str | None,
-        typer.Option(
-            "--initial-controllers",
-            "-I",
-            metavar="ID@HOST:PORT:DIRECTORY,…",
-            help="The first voters, with the ids that their metadata directories get.",
-        ),
-    ] = None,
+    standalone: Standalone = False,
+    initial_controllers: InitialControllers = None,
     no_initial_controllers: Annotated[
         bool, typer.Option("--no-initial-controllers", "-N", help="This controller joins a quorum that exists.")
     ] = False,
@@ -70,7 +60,7 @@ def format_(  # noqa: PLR0913, PLR0917 - each is an option
     settings = load(config)
     try:
         levels = _levels(release_version, feature)
-        voters = _first_voters(settings, standalone, initial_controllers, no_initial_controllers)
+        voters = first_voters(settings, standalone, initial_controllers, no_initial_controllers)
         _check_kraft_version(levels, settings)
         features = bootstrap_records(levels)
         users = first_users(add_scram or (), features[0].feature_level, random.SystemRandom())
@@ -180,41 +170,6 @@ def feature_dependencies(
         needed = FEATURE_DEPENDENCIES.get((name, level), {})
         dependencies = ", ".join(f"{other}={least}" for other, least in needed.items())
         typer.echo(f"{name}={level} needs {dependencies or 'nothing'}")
-
-
-def _first_voters(
-    settings: NodeSettings, standalone: bool, initial_controllers: str | None, joins: bool
-) -> VoterSet | None:
-    """The voters of a new quorum; None if they are in the settings, or if this node joins one.
-
-    Raises `WrongArgument` or `FormatError`."""
-    from barnabas.kraft.initial_controllers import parse_initial_controllers, standalone_controller
-    from barnabas.kraft.raft.voters import Endpoint
-    from barnabas.runtime.uuids import random_uuid
-    from barnabas.settings.controller import ControllerSettings
-
-    listener_name = settings.controller_listener_names[0]
-    if settings.controller_quorum_voters and (standalone or initial_controllers is not None):
-        raise WrongArgument(
-            "controller.quorum.voters is set, which excludes --standalone and --initial-controllers; "
-            "set controller.quorum.bootstrap.servers instead"
-        )
-    if initial_controllers is not None:
-        return parse_initial_controllers(initial_controllers, listener_name)
-    if standalone:
-        listeners = settings.advertised_listeners or settings.listeners
-        own = next((each for each in listeners if each.name == listener_name), None)
-        if own is None or not isinstance(settings, ControllerSettings):
-            raise WrongArgument("--standalone is for controllers")
-        return standalone_controller(
-            settings.node_id, Endpoint(own.name, own.host, own.port), random_uuid(random.SystemRandom())
-        )
-    if isinstance(settings, ControllerSettings) and not settings.controller_quorum_voters and not joins:
-        raise WrongArgument(
-            "controller.quorum.voters is not set on this controller: one of --standalone, --initial-controllers and "
-            "--no-initial-controllers is needed"
-        )
-    return None
 
 
 def _check_kraft_version(levels: dict[str, int], settings: NodeSettings) -> None:

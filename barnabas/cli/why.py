@@ -12,6 +12,7 @@ from barnabas.cli.connection import AsJson, Connection
 from barnabas.cli.http_token import HttpTokenFile, http_token_file, read_http_token
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import complain, show_json, show_text
+from barnabas.cli.replica_lines import replica_lines_now
 from barnabas.cli.session import NoAnswer, run_until_done, with_admin
 from barnabas.cli.share_delivery import Shared, groups_among, lines_now
 from barnabas.cli.times import iso_time
@@ -93,6 +94,8 @@ def why(
         complain(f"{name} does not answer: {reason}")
     asked = [delivery] if delivery is not None else groups_among(answers.wanted)
     now = [line for each in asked for line in lines_now(addresses, each, timeout_seconds)]
+    if delivery is None:
+        now += replica_lines_now(addresses, answers.wanted or [text], timeout_seconds)
     if not answers.wanted and not now:
         _refuse_unknown(text if delivery is None else f"share group {delivery.group_id}", answers)
     from barnabas.why.story import story, subjects_of

@@ -26,6 +26,7 @@ from barnabas.cluster.status import (
     ClusterStatus,
     NodeStatus,
     broker_view,
+    leaderless_partitions,
     quorum_answerers,
     quorum_status,
     read_processes,
@@ -174,13 +175,15 @@ class LocalCluster:
         began = time.monotonic()
         while True:
             self._refuse_dead()
+            asked = time.monotonic()
             missing = what_is_missing()
             elapsed = time.monotonic() - began
             if not missing:
                 return elapsed
             if elapsed > timeout_seconds:
                 raise ClusterError(f"not ready after {timeout_seconds:.0f} s: {missing}{self._complaint()}")
-            time.sleep(_POLL_SECONDS)
+            # Questions that are expensive must not keep the nodes from getting ready.
+            time.sleep(max(_POLL_SECONDS, time.monotonic() - asked))
 
     def _refuse_dead(self) -> None:
         for node in self.nodes:
@@ -199,8 +202,13 @@ class LocalCluster:
                 return f"port {broker.port} belongs to cluster {view.cluster_id}"
             if not expected <= view.brokers:
                 return f"{broker.name} does not see brokers {sorted(expected - view.brokers)} yet"
-            if view.leaderless:
-                return f"{view.leaderless[0]} has no leader"
+        for broker in self.layout.brokers:
+            try:
+                leaderless = leaderless_partitions(broker.port, self._key)
+            except NoAnswer as error:
+                return f"{broker.name} does not answer ({error})"
+            if leaderless:
+                return f"{leaderless[0]} has no leader"
         answered = quorum_status(quorum_answerers(self.layout, self._key), self._key)
         return "" if answered else "there is no active controller"
 

@@ -14,6 +14,8 @@ from barnabas.cluster.processes import ProcessId, State, state_of
 _METADATA_TOPIC = "__cluster_metadata"
 _LATEST = -1
 _PROBE_SECONDS = 1.0
+_DESCRIPTION_SECONDS = 30.0
+"""Longest wait for a description of all partitions: those of tens of thousands take seconds on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,36 +151,36 @@ def quorum_status(nodes: Iterable[Node], key: Key | None = None) -> QuorumStatus
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """The metadata that one broker returns to clients."""
+    """The cluster as one broker sees it."""
 
-    cluster_id: str | None
+    cluster_id: str
     brokers: frozenset[int]
     """Registered and not fenced."""
-    leaderless: list[str]
-    """Partitions that nobody leads, `topic-0`."""
 
 
 def broker_view(port: int, key: Key | None = None) -> BrokerView:
-    """The metadata that the broker at `port` returns to clients. Raises `NoAnswer`."""
+    """Raises `NoAnswer`."""
+    from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+
+    # Metadata would list a broker that was killed for some seconds more.
+    response = ask(port, DescribeClusterRequest(endpoint_type=1), DescribeClusterResponse, _PROBE_SECONDS, key)
+    return BrokerView(response.cluster_id, frozenset(each.broker_id for each in response.brokers))
+
+
+def leaderless_partitions(port: int, key: Key | None = None) -> list[str]:
+    """Partitions without a leader, `topic-0`, in the metadata that the broker at `port` returns to clients.
+
+    The broker describes all partitions, so ask it when nothing cheaper is missing. Raises `NoAnswer`.
+    """
     from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
-    alive = frozenset(_alive(port, key))
-    response = ask(port, MetadataRequest(topics=None), MetadataResponse, _PROBE_SECONDS, key)
-    leaderless = [
+    response = ask(port, MetadataRequest(topics=None), MetadataResponse, _DESCRIPTION_SECONDS, key)
+    return [
         f"{topic.name}-{partition.partition_index}"
         for topic in response.topics
         for partition in topic.partitions
         if partition.leader_id < 0
     ]
-    return BrokerView(response.cluster_id, alive, leaderless)
-
-
-def _alive(port: int, key: Key | None) -> list[int]:
-    """Metadata lists a broker that was killed for some seconds more."""
-    from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-
-    response = ask(port, DescribeClusterRequest(endpoint_type=1), DescribeClusterResponse, _PROBE_SECONDS, key)
-    return sorted(each.broker_id for each in response.brokers)
 
 
 def _partitions(
@@ -190,8 +192,8 @@ def _partitions(
     for broker in brokers:
         try:
             request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-            response = ask(broker.port, request, MetadataResponse, _PROBE_SECONDS, key)
-            alive = _alive(broker.port, key)
+            response = ask(broker.port, request, MetadataResponse, _DESCRIPTION_SECONDS, key)
+            alive = sorted(broker_view(broker.port, key).brokers)
         except NoAnswer:
             continue
         leaders = {

@@ -62,8 +62,21 @@ async def ask_shares(
     network: Network, addresses: Sequence[NodeAddress], query: Mapping[str, str], timeout_seconds: float
 ) -> list[object]:
     """Answers of `/shares` for a query, of the nodes that have the page. The timeout is per node."""
+    return await _ask_page(network, addresses, "/shares", query, timeout_seconds)
+
+
+async def ask_states(
+    network: Network, addresses: Sequence[NodeAddress], topic: str, timeout_seconds: float
+) -> list[object]:
+    """Answers of `/state` with the partitions of a topic, of the nodes that give one. The timeout is per node."""
+    return await _ask_page(network, addresses, "/state", {"topic": topic}, timeout_seconds)
+
+
+async def _ask_page(
+    network: Network, addresses: Sequence[NodeAddress], path: str, query: Mapping[str, str], timeout_seconds: float
+) -> list[object]:
     found: list[object] = []
-    target = "/shares?" + "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
+    target = f"{path}?" + "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
 
     async def ask_one(address: NodeAddress) -> None:
         page = NodePage(network, address.host, address.port, address.token)

@@ -392,9 +392,10 @@ class _Fetch(DelayedOperation):
         readable = self._readable(partition)
         self._partitions[key, wanted.partition] = (partition, wanted, found.log_start_offset, readable)
         if (found.records is None and readable > wanted.fetch_offset) or (
-            self.replica_id >= 0 and self.replica_id not in partition.replica.isr
+            self.replica_id >= 0 and self.replica_id not in partition.replica.maximal_isr
         ):
-            # There was no room left for it; or the follower is not in the ISR, and each fetch may let it join.
+            # There was no room left for it; or the follower is not in the ISR, nor proposed, and each fetch may let it
+            # join.
             self._left_open[key, wanted.partition] = None
         return data
 

@@ -187,15 +187,18 @@ class _ShareFetch(DelayedOperation):
         return keys
 
     def looking(self) -> Steps:
-        """Find out how much there is to acquire."""
+        """Find out how much there is to acquire. If one partition has all that the client takes, the others, which will
+        be the first ones in later requests, are left out."""
         meter = Meter(self._call)
         wants = self._left_records > 0 and self._max_bytes > 0
+        is_first = self._request.share_session_epoch == INITIAL_EPOCH
         for key in self._session.in_turn(self._request.share_session_epoch):
             try:
                 self._check(key)
                 if wants:
                     self._led[key] = self._ports.shares.partitions.use(SharePartitionKey(self._session.key[0], *key))
-                    self._look(key)
+                    if self._look(key) and not is_first:
+                        return
             except KafkaError as error:
                 self._errors[key] = error
             if meter.step_ends(LOOK_ITEMS):
@@ -229,16 +232,22 @@ class _ShareFetch(DelayedOperation):
         most = min(self._ports.settings().fetch_max_bytes, self._call.most_fetch_bytes())
         return max(0, min(self._request.max_bytes, most))
 
-    def _look(self, key: TopicPartition) -> None:
+    def _look(self, key: TopicPartition) -> bool:
+        """True if the partition probably has as many records as the client takes, and that is enough for an answer."""
         self._sizes.pop(key, None)
         try:
             readable = self._readable(key, self._max_bytes, at_least_one_batch=True)
         except KafkaError as error:
             self._errors[key] = error
             del self._led[key]
-            return
-        if readable is not None:
-            self._sizes[key] = readable.records.size_bytes
+            return False
+        if readable is None:
+            return False
+        self._sizes[key] = readable.records.size_bytes
+        core = readable.led.core
+        assert core is not None
+        found = min(readable.records.upper_offset - core.end_offset, core.room(self._configs.terms.max_record_locks))
+        return found >= self._left_records and self.is_satisfied()
 
     def _readable(self, key: TopicPartition, max_bytes: int, *, at_least_one_batch: bool) -> _Readable | None:
         """None if there is nothing to acquire. Raises KafkaError."""

@@ -14,7 +14,14 @@ from functools import partial
 
 import trio
 
-from barnabas.broker.delayed.delivery import Delivery, build_delivery, open_batches, readable
+from barnabas.broker.delayed.delivery import (
+    OPENED_BYTES,
+    Delivery,
+    OpenedBatches,
+    build_delivery,
+    open_batches,
+    readable,
+)
 from barnabas.broker.delayed.led_deliveries import ADMITTED, MOST_AT_ONCE, LedDeliveries
 from barnabas.broker.delayed.log_reading import bytes_of, read_back, slices_at
 from barnabas.broker.delayed.making_room import make_room
@@ -43,6 +50,10 @@ RETRY_MS = 200
 RELOAD_MS = 5_000
 """Time until the next attempt if the log could not be read."""
 FOUND_IN_A_STEP = 1_000
+KEPT_OPEN_MS = 60_000
+"""If nothing is due for so long, produced batches are not kept open."""
+BUILT_AT_ONCE = 50
+"""Up to so many small records are built into a batch at once: a thread would cost more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +223,9 @@ class DelayedDeliveries:
             return
         finally:
             led.is_delivering = False
+        wake_ms = schedule.wake_ms()
+        if wake_ms is None or wake_ms > clock.now_ms() + KEPT_OPEN_MS:
+            led.opened = OpenedBatches()
         self._set_timer(led, wait_ms)
 
     async def _deliver(self, led: LedDeliveries, taken: list[Due]) -> bool:
@@ -237,15 +251,18 @@ class DelayedDeliveries:
         floor = led.pending.floor(partition_log.log_end_offset)
         limit_bytes = min(partition_log.config.max_message_bytes, partition_log.config.segment_bytes // 2)
         now_ms = self._ports.world.wall_clock.now_ms()
-        opened = led.opened
+        opened, kept_bytes = led.opened, OPENED_BYTES // len(self._led)
 
         def work() -> Delivery:
             open_batches(map(bytes_of, slices), places, opened)
             built = build_delivery(taken, gone, opened, floor, limit_bytes, now_ms)
-            opened.trim()
+            opened.trim(kept_bytes)
             return built
 
-        delivery = await self._ports.world.run_blocking(work)
+        if not slices and len(taken) <= BUILT_AT_ONCE and opened.is_light(taken):
+            delivery = work()
+        else:
+            delivery = await self._ports.world.run_blocking(work)
         if not delivery.records and led.is_current:
             name, place = led.partition.name, place_of(taken[0].arrival_offset)
             raise CorruptBatch(f"{name}: the batch at offset {place} does not have its pending record")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Container, Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -13,26 +13,17 @@ from barnabas.broker.delayed.schedule import Due
 from barnabas.protocol.records.batch import BatchHeader, read_header
 from barnabas.protocol.records.builder import build_batch, record_size_bytes
 from barnabas.protocol.records.delayed import Settled, build_settled
-from barnabas.protocol.records.record import Fields, decode_fields
+from barnabas.protocol.records.indexed import IndexedRecords
+from barnabas.protocol.records.record import Fields
 
 NEIGHBOURS: Final = 64
 """Records at most so far apart in the log are read together."""
 READ_BYTES: Final = 1 << 20
 READ_IN_A_DELIVERY_BYTES: Final = 4 << 20
 RUNS_IN_A_DELIVERY: Final = 200
-OPENED_BYTES: Final = 8 << 20
-"""Memory, in each partition, for produced batches that are kept open for their other records."""
-RECORD_BYTES: Final = 400
-"""Memory that an opened record takes beside its contents, about."""
-
-
-class Opened(NamedTuple):
-    """A pending batch whose records are at hand."""
-
-    arrival_offset: int
-    records: list[Fields]
-    compression: int
-    size_bytes: int
+OPENED_BYTES: Final = 32 << 20
+"""Memory of a broker for produced batches that are kept open for their other records, divided among its partitions."""
+LIGHT_BYTES: Final = 64 << 10
 
 
 class OpenedBatches:
@@ -41,31 +32,36 @@ class OpenedBatches:
     __slots__ = ("_batches", "_size_bytes", "_starts")
 
     def __init__(self) -> None:
-        self._batches: dict[int, Opened] = {}
+        self._batches: dict[int, IndexedRecords] = {}
         """By arrival offset, the one that was opened first at first."""
         self._starts: list[int] = []
         self._size_bytes = 0
 
-    def put(self, opened: Opened) -> None:
-        start = opened.arrival_offset
-        if start not in self._batches:
-            self._batches[start] = opened
-            insort(self._starts, start)
-            self._size_bytes += opened.size_bytes
+    def put(self, arrival_offset: int, records: IndexedRecords) -> None:
+        if arrival_offset not in self._batches:
+            self._batches[arrival_offset] = records
+            insort(self._starts, arrival_offset)
+            self._size_bytes += records.size_bytes
 
-    def find(self, arrival: int) -> Opened | None:
-        """The open batch with this record."""
-        place = bisect_right(self._starts, arrival) - 1
-        if place < 0:
+    def find(self, arrival: int) -> tuple[IndexedRecords, int] | None:
+        """The open batch with this record, and its place there."""
+        at = bisect_right(self._starts, arrival) - 1
+        if at < 0:
             return None
-        opened = self._batches[self._starts[place]]
-        return opened if arrival - opened.arrival_offset < len(opened.records) else None
+        start = self._starts[at]
+        records = self._batches[start]
+        return (records, arrival - start) if arrival - start < len(records) else None
 
-    def trim(self) -> None:
-        while self._size_bytes > OPENED_BYTES:
-            oldest = self._batches.pop(next(iter(self._batches)))
-            self._starts.remove(oldest.arrival_offset)
-            self._size_bytes -= oldest.size_bytes
+    def is_light(self, taken: Iterable[Due]) -> bool:
+        """True if each of these records is in an open batch that is small and not compressed, or in none."""
+        batches = [found[0] for due in taken if (found := self.find(due.arrival_offset))]
+        return all(batch.size_bytes <= LIGHT_BYTES and not batch.header.compression for batch in batches)
+
+    def trim(self, limit_bytes: int) -> None:
+        while self._size_bytes > limit_bytes:
+            start = next(iter(self._batches))
+            self._size_bytes -= self._batches.pop(start).size_bytes
+            del self._starts[bisect_left(self._starts, start)]
 
 
 class Run(NamedTuple):
@@ -105,10 +101,7 @@ def open_batches(stretches: Iterable[bytes], places: Sequence[int], opened: Open
     """Open the pending batches at these places, from stretches of the log. Raises `CorruptBatch`."""
     for data in stretches:
         for pending in pending_in(data, places):
-            header = read_header(pending.batch)
-            records = decode_fields(pending.batch)
-            size_bytes = len(pending.batch) + RECORD_BYTES * len(records)
-            opened.put(Opened(pending.arrival_offset, records, header.compression, size_bytes))
+            opened.put(pending.arrival_offset, IndexedRecords(pending.batch))
 
 
 class Delivery(NamedTuple):
@@ -142,17 +135,18 @@ def build_delivery(
         found = opened.find(due.arrival_offset)
         if found is None:
             break
-        record = found.records[due.arrival_offset - found.arrival_offset]
+        batch, place = found
+        record = batch[place]
         size += record_size_bytes(record[2], record[3], record[4])
-        if records and (size > limit_bytes or found.compression != compression):
+        if records and (size > limit_bytes or batch.header.compression != compression):
             break
-        compression = found.compression
+        compression = batch.header.compression
         records.append(record)
         delivered.append(due)
     if not records:
         return Delivery(bytearray(), [], delivered, vanished)
     arrivals = array("q", [due.arrival_offset for due in delivered])
     settled = build_settled(Settled(floor, arrivals), now_ms)
-    batch = build_batch(records, compression=compression)
-    buffer = bytearray(settled + batch)
-    return Delivery(buffer, [(0, read_header(settled)), (len(settled), read_header(batch))], delivered, vanished)
+    data = build_batch(records, compression=compression)
+    buffer = bytearray(settled + data)
+    return Delivery(buffer, [(0, read_header(settled)), (len(settled), read_header(data))], delivered, vanished)

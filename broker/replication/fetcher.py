@@ -39,7 +39,11 @@ LAST_RETRY_MS = 1_000
 THROTTLED_WAIT_MS = 100
 """Time until a partition is looked at again that a throttle holds back."""
 NEW_PARTITION_WAIT_MS = 20
-"""Longest delay of a new partition by a fetch that already waits at the leader without it."""
+"""Longest delay of a new partition by a fetch that already waits at the leader without it, if there are few others."""
+PARTITIONS_PER_MS = 10
+"""A fetch that is restarted names all partitions, which costs both brokers about 10 microseconds for each. With many of
+them, new ones wait ten times as long as that, or for the response: otherwise two brokers that create thousands of
+partitions would do nothing but begin again."""
 
 
 class LeaderChannel(Protocol):
@@ -178,10 +182,11 @@ class LeaderFetcher:
         self._partitions[partition.key] = partition
         self._moved[partition.key] = None
         self.wake()
-        if self._waiting_at_leader is not None:
+        wait_ms = max(NEW_PARTITION_WAIT_MS, len(self._session.wanted) // PARTITIONS_PER_MS)
+        if self._waiting_at_leader is not None and wait_ms < self._settings.fetch_wait_max_ms:
             # The leader delays its response until there is news. A new partition does not wait for that: after a short
             # time the fetch is restarted on another connection.
-            deadline = trio.current_time() + NEW_PARTITION_WAIT_MS / 1000
+            deadline = trio.current_time() + wait_ms / 1000
             self._waiting_at_leader.deadline = min(self._waiting_at_leader.deadline, deadline)
 
     def remove(self, partition: Partition) -> None:

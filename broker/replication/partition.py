@@ -53,7 +53,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import PartitionData
 from barnabas.protocol.records.batch import BatchHeader, CorruptBatch
 from barnabas.protocol.records.record_check import ProduceLimits
-from barnabas.runtime.decisions import Notepad, Notes
+from barnabas.runtime.decisions import DecisionKind, Notepad, Notes
 from barnabas.runtime.world import Clock, no_fault
 from barnabas.storage.fetched_batches import EpochsMissing
 from barnabas.storage.log import AppendResult, OffsetOutOfRange, PartitionLog
@@ -62,6 +62,9 @@ from barnabas.storage.segment_list import LogSlice
 from barnabas.storage.transaction_index import AbortedTransaction
 
 log = logging.getLogger(__name__)
+
+_EXPECTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH)
+"""Answers of a leader that knows more or less of the metadata; they may come for thousands of partitions at once."""
 
 HIGH_WATERMARK = -1
 """Offset in DeleteRecords that stands for the high watermark."""
@@ -446,18 +449,18 @@ class Partition:
         self._moved_on(before, self.replica.partition_changed(image, self.log.log_end_offset, now_ms))
 
     @property
-    def _state(self) -> tuple[int, int]:
-        """(partition epoch, number of in-sync replicas; 0 if this broker does not lead)."""
-        return self.replica.partition_epoch, len(self.replica.isr) if self.replica.is_leader else 0
+    def _state(self) -> tuple[int, int, int]:
+        """(partition epoch, numbers of replicas in the ISR and in the maximal ISR; 0 if this broker does not lead)."""
+        return self.replica.partition_epoch, len(self.replica.isr), len(self.replica.maximal_isr)
 
-    def _moved_on(self, before: tuple[int, int], effects: Effects) -> None:
-        """Carry out effects, and check all waiting fetches if the ISR changed. A follower that left the ISR although it
-        has all records would otherwise wait for ever and not be proposed again."""
+    def _moved_on(self, before: tuple[int, int, int], effects: Effects) -> None:
+        """Carry out effects, and check all waiting fetches if the ISR changed or a proposal was refused. A follower
+        that has all records would otherwise wait for ever and not be proposed again."""
         self._carry_out(effects)
         now = self._state
         if before[1] and now[1]:
             self.traffic.isr_changed(before[1], now[1])
-        if now[0] != before[0]:
+        if now[0] != before[0] or now[2] < before[2]:
             self._host.changed(self)
 
     def settings_changed(self, settings: ReplicaSettings) -> None:
@@ -507,7 +510,8 @@ class Partition:
         elif step is not None:
             self._truncate(step, now_ms, self._divergence(diverging.epoch, diverging.end_offset))
         elif data.error_code:
-            log.info("%s: the leader answered with error %d", self, data.error_code)
+            level = logging.DEBUG if data.error_code in _EXPECTED else logging.INFO
+            log.log(level, "%s: the leader answered with error %d", self, data.error_code)
 
     def bounds_answered(self, asked: BoundsWanted, bounds: tuple[int, int] | None) -> None:
         """The leader answered with (log start offset, log end offset), or with an error (None)."""
@@ -599,17 +603,20 @@ class Partition:
             elif isinstance(effect, IsrChangeWanted):
                 if effect != self._noted_proposal:
                     self._noted_proposal = effect
-                    note_isr_wanted(self._host.decisions, self.name, self.replica, effect)
+                    if self._host.decisions.accepts(DecisionKind.ISR):
+                        note_isr_wanted(self._host.decisions, self.name, self.replica, effect)
                 self._host.propose_isr(self, effect)
             elif isinstance(effect, LeadershipTaken):
                 self.follower.stop()
                 self._host.follow(self, NO_LEADER)
                 self.log.epochs.assign(effect.leader_epoch, effect.start_offset)
                 self._host.fault_point("replica.leadership.taken")
-                note_leading(self._host.decisions, self.name, self.replica, effect.start_offset)
+                if self._host.decisions.accepts(DecisionKind.ELECTION):
+                    note_leading(self._host.decisions, self.name, self.replica, effect.start_offset)
                 self._host.leadership_changed(self)
             elif isinstance(effect, LeadershipLost):
-                if effect.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                is_deposed = effect.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+                if is_deposed and self._host.decisions.accepts(DecisionKind.ELECTION):
                     note_deposed(self._host.decisions, self.name, self.replica)
                 self._host.leadership_changed(self)
                 self._acks.fail_all(effect.error)

@@ -216,6 +216,11 @@ class Replica:
         return self.role.isr if isinstance(self.role, Leading) else frozenset()
 
     @property
+    def maximal_isr(self) -> frozenset[int]:
+        """The committed ISR and the replicas that are proposed to join it, empty where this replica does not lead."""
+        return self.role.maximal_isr if isinstance(self.role, Leading) else frozenset()
+
+    @property
     def pending_isr_change(self) -> IsrChangeWanted | None:
         """The proposal that is not answered yet."""
         return self.role.pending if isinstance(self.role, Leading) else None

@@ -95,9 +95,14 @@ class DeadLetterTopics:
             if settings.errors_deadletterqueue_auto_create_topics_enable:
                 self._ports.create(name)
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the dead-letter topic {name} does not exist")
-        if not self._ports.topic_config(image, name).errors_deadletterqueue_group_enable:
+        config = self._ports.topic_config(image, name)
+        if not config.errors_deadletterqueue_group_enable:
             key = "errors.deadletterqueue.group.enable"
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} must be true for the dead-letter topic {name}")
+        if config.barnabas_delayed_delivery_enable:
+            # Controllers refuse that; an earlier version may have stored it.
+            key = "barnabas.delayed.delivery.enable"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} must be false for the dead-letter topic {name}")
         return topic
 
     # -- writing

@@ -397,6 +397,11 @@ class LedSharePartitions:
     # -- storing
 
     def _store(self, led: LedSharePartition, change: Change, done: Done | None) -> None:
+        if led.error is not None and not led._is_storing:
+            # Its successor may have read the state already.
+            if done is not None:
+                done(led.error)
+            return
         if change.given_up:
             limit = self._ports.configs(led.key.group_id).terms.delivery_count_limit
             note_given_up(self._ports.decisions, led.key.group_id, led.partition.name, change.given_up, limit)

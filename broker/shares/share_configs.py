@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
 from barnabas.broker.shares.share_partition import Terms
 from barnabas.kraft.metadata.image import GROUP_RESOURCE, MetadataImage
@@ -14,6 +14,8 @@ from barnabas.settings.errors import SettingsError
 from barnabas.settings.group import group_value
 
 EARLIEST, LATEST, BY_DURATION = "earliest", "latest", "by_duration"
+NO_OVERRIDES: Final[Mapping[str, str]] = {}
+MOST_REMEMBERED: Final = 1_000
 _PART = re.compile(r"(\d+)(?:[.,](\d*))?([DHMS])", re.IGNORECASE | re.ASCII)
 _UNIT_MS = {"D": 86_400_000, "H": 3_600_000, "M": 60_000, "S": 1_000}
 
@@ -31,9 +33,29 @@ class ShareConfigs(NamedTuple):
     """Dead letters have key, value and headers of the record."""
 
 
-def share_configs(image: MetadataImage, settings: BrokerSettings, group_id: str) -> ShareConfigs:
-    overrides = image.configs.get((GROUP_RESOURCE, group_id), {})
-    broker = settings.raw
+class ShareConfigsByGroup:
+    """The configs of groups as they are now. Those of the last groups are remembered: each request reads some."""
+
+    def __init__(self, image: Callable[[], MetadataImage], settings: Callable[[], BrokerSettings]) -> None:
+        self._image = image
+        self._settings = settings
+        self._known: dict[str, tuple[Mapping[str, str], Mapping[str, str], ShareConfigs]] = {}
+        """By group id: what they were made of, and the configs."""
+
+    def __call__(self, group_id: str) -> ShareConfigs:
+        overrides = self._image().configs.get((GROUP_RESOURCE, group_id), NO_OVERRIDES)
+        broker = self._settings().raw
+        known = self._known.get(group_id)
+        if known is not None and known[0] is overrides and known[1] is broker:
+            return known[2]
+        if len(self._known) >= MOST_REMEMBERED:
+            self._known.clear()
+        configs = _configs(overrides, broker)
+        self._known[group_id] = overrides, broker, configs
+        return configs
+
+
+def _configs(overrides: Mapping[str, str], broker: Mapping[str, str]) -> ShareConfigs:
     offset_reset, _, duration = str(_value("share.auto.offset.reset", overrides, broker)).strip().partition(":")
     dead_letter_topic = str(_value("errors.deadletterqueue.topic.name", overrides, broker) or "").strip()
     copies_records = _value("errors.deadletterqueue.copy.record.enable", overrides, broker) is True

@@ -176,6 +176,10 @@ class SharePartition:
         if self._available_from is None or offset < self._available_from:
             self._available_from = offset
 
+    def room(self, max_record_locks: int) -> int:
+        """Records that may be acquired behind the end offset."""
+        return max_record_locks - self._records.size
+
     def can_acquire(self, max_record_locks: int) -> bool:
         """False if as many records are in flight as allowed, and none of them is available."""
         return self._records.size < max_record_locks or self.next_fetch_offset() < self._records.end_offset

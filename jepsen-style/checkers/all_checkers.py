@@ -30,6 +30,7 @@ from checkers.rights import RightsChecker
 from checkers.set_elements import ElementsChecker
 from checkers.share_records import ShareChecker
 from checkers.stats import Stats
+from checkers.two_phase import TwoPhaseChecker
 from checkers.verdict import Checker, Verdict, merge
 from histories.recorder import HistoryError
 from share_exchanges import LIMIT, LOCK_MS
@@ -73,6 +74,8 @@ def of_workload(run: Mapping[str, Any]) -> Sequence[Checker]:
             return (ShareChecker(limit=int(more.get("limit", LIMIT)), lock_ms=int(more.get("lock_ms", LOCK_MS))),)
         case "delayed":
             return (DelayedChecker(**given("idempotence")),)
+        case "two-phase":
+            return (TwoPhaseChecker(),)
         case other:
             raise ValueError(f"there is no workload {other}")
 

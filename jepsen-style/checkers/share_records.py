@@ -3,7 +3,8 @@
 The promises of KIP-932:
 
 - A record of which an acceptance (or rejection) was confirmed is not delivered again: `redelivered`. A leader that was
-  deposed and does not know it may still deliver it; it confirms nothing, other than one that leads.
+  deposed and does not know it may still deliver it; it confirms nothing, other than one that leads. An expiry counts
+  before it is stored, in Kafka as well: if it moved the start offset past the record, a late acceptance has no effect.
 - One delivery is acknowledged once, and by the member that has it: `accepted-twice`, `acknowledged-unheld`. Kafka
   confirms acknowledgements of records before the start offset, and they have no effect: those are not held against it.
 - Delivery counts are right: never above the limit (`count-over-limit`); never more than there were deliveries

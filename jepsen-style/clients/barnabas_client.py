@@ -18,7 +18,7 @@ from barnabas.client.cluster import TopicPartition
 from barnabas.client.consumer.listener import RebalanceListener
 from barnabas.client.errors import IllegalStateException
 from barnabas.client.groups.membership import Leaving
-from barnabas.client.producer import Failed, TransactionState, Unknown
+from barnabas.client.producer import Failed, PreparedTxnState, TransactionState, Unknown
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.record import Headers
 from barnabas.runtime.channel import ChannelError
@@ -214,6 +214,27 @@ class BarnabasClient:
         producer = await self._open_producer()
         try:
             await producer.abort_transaction()
+        except KafkaError as error:
+            raise self._of_producer(error, definite=False) from error
+
+    async def find_prepared(self) -> str:
+        producer = await self._open_producer()
+        try:
+            return str(await producer.init_transactions(keep_prepared=True))
+        except KafkaError as error:
+            raise self._of_producer(error, definite=False) from error
+
+    async def prepare(self) -> str:
+        producer = await self._open_producer()
+        try:
+            return str(await producer.prepare_transaction())
+        except KafkaError as error:
+            raise self._of_producer(error, definite=True) from error
+
+    async def complete(self, decided: str) -> None:
+        producer = await self._open_producer()
+        try:
+            await producer.complete_transaction(PreparedTxnState.parse(decided))
         except KafkaError as error:
             raise self._of_producer(error, definite=False) from error
 

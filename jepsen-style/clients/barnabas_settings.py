@@ -46,7 +46,10 @@ def producer(settings: ClientSettings) -> dict[str, Any]:
     }
     if settings.transactional_id is not None:
         options["transactional_id"] = settings.transactional_id
-        options["transaction_timeout_ms"] = settings.transaction_timeout_ms
+        if settings.two_phase:
+            options["transaction_two_phase_commit_enable"] = True
+        else:
+            options["transaction_timeout_ms"] = settings.transaction_timeout_ms
     return options
 
 

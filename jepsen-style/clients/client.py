@@ -73,6 +73,8 @@ class ClientSettings:
     request_timeout_ms: int = 3_000
     max_block_ms: int = 10_000
     transaction_timeout_ms: int = 1_000
+    two_phase: bool = False
+    """An external coordinator decides about transactions (KIP-939)."""
     session_timeout_ms: int = 6_000
     heartbeat_interval_ms: int = 300
     max_poll_interval_ms: int = 15_000
@@ -214,6 +216,20 @@ class DelayingClient(WorkClient, Protocol):
     async def send_later(self, place: Place, value: bytes, delay_ms: int | None, by: str) -> None:
         """Waits until the leader has the record. It is to be delivered after `delay_ms`; None: at once. `by`: `after`
         names the delay, `at` the time, by this client's clock."""
+
+
+class PreparingClient(WorkClient, Protocol):
+    """A client for workloads with two-phase commit. States of prepared transactions are texts."""
+
+    async def find_prepared(self) -> str:
+        """Begins the work of the producer. Returns the transaction that an earlier one left open; "" if there is none.
+        """
+
+    async def prepare(self) -> str:
+        """The open transaction is written, and can only be completed from now on."""
+
+    async def complete(self, decided: str) -> None:
+        """Commits the prepared transaction if it is `decided`, else aborts it."""
 
 
 class SharingClient(WorkClient, Protocol):

@@ -18,6 +18,7 @@ from running.jobs import (
     LOCAL_FAULTS,
     PAIRS,
     SECURE_FAULTS,
+    VOTER_FAULTS,
     Job,
     Tally,
     carry_out,
@@ -54,8 +55,8 @@ def command(
     store: Annotated[Path, typer.Option(help="where the runs are kept")] = STORE,
 ) -> None:
     """quick: every workload in the simulation, and one run of real processes; at most three minutes on two processors.
-    regression: a secure run of real processes, all scenarios, and every run and seed that failed once. nightly: fresh
-    runs for hours.
+    regression: a secure run of real processes, one whose voters change, all scenarios, and every run and seed that
+    failed once. nightly: fresh runs for hours.
 
     Jobs that need root or docker are left out where there is none, and the last lines name them.
 
@@ -101,6 +102,8 @@ def quick(first: int) -> Iterator[Job]:
 def regression(first: int) -> Iterator[Job]:
     words = run_words("queue", "local", first, SECURE_FAULTS, time=60, rate=60, concurrency=5, interval=6, quiet=3)
     yield Job("queue-local-secure", words)
+    words = run_words("queue", "local", first, VOTER_FAULTS, time=60, rate=60, concurrency=5, interval=6, quiet=3)
+    yield Job("queue-local-voters", words)
     for scenario, has_processes in scenarios():
         yield Job(f"scenario-{scenario}", ("scenario", scenario), keeps=False)
         if has_processes:
@@ -118,7 +121,7 @@ def nightly(first: int) -> Iterator[Job]:
         if count % LOCAL_EVERY == 0:
             of_processes = [name for name in workloads() if name not in LOG_IN]
             workload = of_processes[count // LOCAL_EVERY % len(of_processes)]
-            faults = (LOCAL_FAULTS, SECURE_FAULTS)[count // LOCAL_EVERY % 2]
+            faults = (LOCAL_FAULTS, SECURE_FAULTS, VOTER_FAULTS)[count // LOCAL_EVERY % 3]
             words = run_words(workload, "local", first + count, faults, time=120, interval=10)
             yield Job(f"{workload}-local", words)
         yield job

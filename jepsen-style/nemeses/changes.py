@@ -20,6 +20,11 @@ from barnabas.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from barnabas.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from barnabas.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     ReplicaState,
@@ -52,7 +57,7 @@ LISTENER = "CONTROLLER"
 
 
 @dataclass(frozen=True, slots=True)
-class _Quorum:
+class Quorum:
     """The quorum as its leader describes it."""
 
     voters: tuple[ReplicaKey, ...]
@@ -61,7 +66,7 @@ class _Quorum:
 
 
 @dataclass(slots=True)
-class _Operator:
+class Operator:
     """The operator of one fault: asks nodes, and notes what became of each request."""
 
     fault: Fault
@@ -81,7 +86,7 @@ class _Operator:
         return outcome == ErrorCode.NONE.name
 
     async def add(self, key: ReplicaKey, node: str | None = None) -> bool:
-        host, port = self.fault.simulated.voter_address(_name(key))
+        host, port = self.fault.living.voter_address(_name(key))
         request = AddRaftVoterRequest(
             cluster_id=None,
             timeout_ms=REQUEST_MS,
@@ -95,7 +100,7 @@ class _Operator:
         request = RemoveRaftVoterRequest(cluster_id=None, voter_id=key.id, voter_directory_id=key.directory_id)
         return await self.change(f"remove {key.id}", request, node)
 
-    async def quorum(self) -> _Quorum | None:
+    async def quorum(self) -> Quorum | None:
         """None if nobody leads."""
         cluster = self.fault.cluster
         leader = await cluster.active_controller()
@@ -109,7 +114,7 @@ class _Operator:
         for topic in answer.topics:
             for partition in topic.partitions:
                 if not partition.error_code:
-                    return _Quorum(self._keys(partition.current_voters), self._keys(partition.observers))
+                    return Quorum(self._keys(partition.current_voters), self._keys(partition.observers))
         return None
 
     def _keys(self, replicas: Iterable[ReplicaState]) -> tuple[ReplicaKey, ...]:
@@ -119,21 +124,21 @@ class _Operator:
 
 async def voters(fault: Fault) -> None:
     """Voters are added and removed, also when they must not: two at once, and by a leader that was just elected."""
-    operator = _Operator(fault)
+    operator = Operator(fault)
     quorum = await operator.quorum()
     if quorum is None or not quorum.voters:
         fault.give_up()
     await _FORMS[one_of(fault.chance, list(_FORMS))](fault, operator, quorum)
 
 
-async def _one_change(fault: Fault, operator: _Operator, quorum: _Quorum) -> None:
+async def _one_change(fault: Fault, operator: Operator, quorum: Quorum) -> None:
     fault.counts_as("one")
     through = one_of(fault.chance, [None, None, *fault.cluster.brokers])
     async with fault.acting("voters", form="one", targets=[]):
         await _some_change(fault, operator, quorum, through)
 
 
-async def _some_change(fault: Fault, operator: _Operator, quorum: _Quorum, node: str | None = None) -> None:
+async def _some_change(fault: Fault, operator: Operator, quorum: Quorum, node: str | None = None) -> None:
     observers, removable = list(quorum.observers), await _removable(fault, quorum)
     if observers and (not removable or len(quorum.voters) < FEWEST_VOTERS or happens(fault.chance, 0.5)):
         await operator.add(one_of(fault.chance, observers), node)
@@ -141,7 +146,7 @@ async def _some_change(fault: Fault, operator: _Operator, quorum: _Quorum, node:
         await operator.remove(one_of(fault.chance, removable), node)
 
 
-async def _two_at_once(fault: Fault, operator: _Operator, quorum: _Quorum) -> None:
+async def _two_at_once(fault: Fault, operator: Operator, quorum: Quorum) -> None:
     fault.counts_as("at once")
     async with fault.acting("voters", form="at once", targets=[]), trio.open_nursery() as nursery:
         for key in some_of(fault.chance, await _removable(fault, quorum), 2):
@@ -150,7 +155,7 @@ async def _two_at_once(fault: Fault, operator: _Operator, quorum: _Quorum) -> No
             nursery.start_soon(operator.add, key)
 
 
-async def _at_an_election(fault: Fault, operator: _Operator, quorum: _Quorum) -> None:
+async def _at_an_election(fault: Fault, operator: Operator, quorum: Quorum) -> None:
     """The active controller dies, and its successor is asked as soon as it is there."""
     cluster = fault.cluster
     leader = await cluster.active_controller()
@@ -162,7 +167,7 @@ async def _at_an_election(fault: Fault, operator: _Operator, quorum: _Quorum) ->
     removable = [key for key in await _removable(fault, quorum) if _name(key) != leader]
     async with fault.acting("voters", form="at an election", targets=[leader]):
         await cluster.kill(leader)
-        successor = await fault.simulated.next_active_controller(leader, ELECTION_SECONDS)
+        successor = await fault.living.next_active_controller(leader, ELECTION_SECONDS)
         async with trio.open_nursery() as nursery:
             for key in some_of(fault.chance, removable, 2) if successor is not None else ():
                 nursery.start_soon(operator.remove, key, successor)
@@ -170,10 +175,10 @@ async def _at_an_election(fault: Fault, operator: _Operator, quorum: _Quorum) ->
     await fault.start_again()
 
 
-async def _lost_disk(fault: Fault, operator: _Operator, quorum: _Quorum) -> None:
+async def _lost_disk(fault: Fault, operator: Operator, quorum: Quorum) -> None:
     """A voter comes back with an empty disk, and so as another replica: its old self is removed, then it is added."""
     cluster = fault.cluster
-    if len(quorum.voters) < FEWEST_VOTERS or not await fault.simulated.may_lose_a_voter():
+    if len(quorum.voters) < FEWEST_VOTERS or not await fault.living.may_lose_a_voter():
         fault.give_up()
     [name] = [*await fault.choose_nodes([_name(key) for key in quorum.voters], single=True)]
     old = next(key for key in quorum.voters if _name(key) == name)
@@ -187,11 +192,12 @@ async def _lost_disk(fault: Fault, operator: _Operator, quorum: _Quorum) -> None
     with trio.move_on_after(fault.seconds * 2):
         while not await operator.remove(old):
             await trio.sleep(RETRY_SECONDS)
-        while not await _add_again(operator, name):
+        while not await add_again(operator, name):
             await trio.sleep(RETRY_SECONDS)
 
 
-async def _add_again(operator: _Operator, name: str) -> bool:
+async def add_again(operator: Operator, name: str) -> bool:
+    """Adds a controller that observes; True if it votes."""
     quorum = await operator.quorum()
     for key in quorum.observers if quorum is not None else ():
         if _name(key) == name:
@@ -207,11 +213,11 @@ _FORMS = {
 }
 
 
-async def _removable(fault: Fault, quorum: _Quorum) -> list[ReplicaKey]:
+async def _removable(fault: Fault, quorum: Quorum) -> list[ReplicaKey]:
     """A voter that has lost its disk goes first: a quorum survives no more."""
     if len(quorum.voters) < 2:
         return []
-    lost = await fault.simulated.lost_voters()
+    lost = await fault.living.lost_voters()
     return [key for key in quorum.voters if not lost or key in lost]
 
 
@@ -228,7 +234,7 @@ async def reassign(fault: Fault) -> None:
         fault.give_up()
     place: Place = one_of(chance, sorted(replicas))
     wanted = some_of(chance, list(cluster.brokers), len(replicas[place]))
-    operator = _Operator(fault)
+    operator = Operator(fault)
     async with fault.acting("reassign", partition=f"{place.topic}-{place.partition}", targets=wanted):
         await operator.change("reassign", _reassignment(place, wanted))
     if happens(chance, CANCELLED_SHARE):
@@ -247,10 +253,31 @@ def _reassignment(place: Place, brokers: Iterable[str] | None) -> AlterPartition
     )
 
 
+async def move_log(fault: Fault) -> None:
+    """A replica moves to a log directory of its broker, perhaps to the one in which it is: that cancels a move."""
+    chance, cluster = fault.chance, fault.cluster
+    memberships = [each for each in await cluster.memberships() if each.node in each.replicas]
+    if not memberships:
+        fault.give_up()
+    replica = one_of(chance, sorted(memberships, key=lambda each: (each.place, each.node)))
+    path = one_of(chance, list(fault.simulated.log_dirs(replica.node)))
+    topic = AlterReplicaLogDirTopic(name=replica.place.topic, partitions=[replica.place.partition])
+    request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[topic])])
+    name = f"{replica.place.topic}-{replica.place.partition}"
+    async with fault.acting("move-log", partition=name, path=path, targets=[replica.node]):
+        try:
+            answer = await cluster.ask(replica.node, request)
+            codes = [each.error_code for result in answer.results for each in result.partitions]
+            outcome = ", ".join(ErrorCode(code).name for code in codes)
+        except ClusterError as error:
+            outcome = str(error)
+        fault.value["outcomes"] = [outcome]
+
+
 async def feature(fault: Fault) -> None:
     """A feature goes to another level, and back when the fault is over."""
     chance = fault.chance
-    operator = _Operator(fault)
+    operator = Operator(fault)
     name = one_of(chance, list(LEVELS))
     level = one_of(chance, LEVELS[name])
     async with fault.acting("feature", feature=name, level=level, targets=[]):
@@ -265,4 +292,4 @@ def _level(name: str, level: int, upgrade_type: int = UNSAFE_DOWNGRADE) -> Updat
     return UpdateFeaturesRequest(timeout_ms=REQUEST_MS, feature_updates=[update])
 
 
-CHANGES: dict[str, Story] = {"voters": voters, "reassign": reassign, "feature": feature}
+CHANGES: dict[str, Story] = {"voters": voters, "reassign": reassign, "move-log": move_log, "feature": feature}

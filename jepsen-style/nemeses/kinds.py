@@ -20,6 +20,7 @@ Capability = Literal[
     "certificates",
     "changes",
     "voters",
+    "log dirs",
     "simulation",
 ]
 """Things that a world can break or change. `simulation` stands for faults that exist in simulated worlds only."""
@@ -87,6 +88,7 @@ _ALL = (
         VOTER_CHANGES,
         ends_nodes=True,
     ),
+    FaultKind("move-log", "replicas that move to another log directory of their broker", "log dirs"),
     FaultKind(
         "torn-power", "a power cut that damages what was being written", "simulation", loses=True, ends_nodes=True
     ),

@@ -22,6 +22,7 @@ from barnabas.broker.shares.share_partition import SharePartition
 from barnabas.broker.shares.state_client import ShareStateClient
 from barnabas.broker.shares.state_machine import ShareStateMachine
 from barnabas.broker.shares.stored_state import StoredState
+from barnabas.broker.transactions.machine import TransactionMachine
 from barnabas.broker.transactions.markers import MarkerWriter
 from barnabas.broker.transactions.transaction import Transaction
 from barnabas.cluster.errors import WrongArgument
@@ -38,7 +39,7 @@ from barnabas.runtime.server_connection import ServerConnection
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.producers import ProducerStates
 from barnabas.storage.transaction_index import AbortedIndex
-from plants import coordinating, delaying, producing, quorum, replication, rights, serving, sharing
+from plants import coordinating, delaying, preparing, producing, quorum, replication, rights, serving, sharing
 from plants.plant import Patch, Plant, Trial
 
 _SOON = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "400"}
@@ -56,6 +57,7 @@ _RIGHTS = Trial("rights", rate=40.0, concurrency=4, time_seconds=20.0, runs=3)
 _SHARE = Trial("share", rate=40.0, concurrency=6, time_seconds=25.0, quiet_seconds=3.0, runs=5)
 _DELAYED = Trial("delayed", rate=30.0, concurrency=4, time_seconds=20.0, quiet_seconds=3.0, runs=3)
 _DELAYED_KILLS = replace(_DELAYED, nemesis=["kill"], interval_seconds=6.0, time_seconds=30.0, runs=5)
+_TWO_PHASE = Trial("two-phase", rate=30.0, concurrency=4, time_seconds=25.0, quiet_seconds=3.0, runs=5)
 _SHARE_KILLS = replace(_SHARE, nemesis=["kill"], interval_seconds=6.0, time_seconds=40.0)
 
 _SHARE_CUTS = replace(_SHARE_KILLS, nemesis=["partition", "pause", "kill"], interval_seconds=4.0, runs=30)
@@ -399,6 +401,30 @@ _ALL = (
         ["undelivered"],
         _DELAYED_KILLS,
         _DELAYED_KILLS,
+    ),
+    Plant(
+        "prepared-are-aborted-at-the-start",
+        "a producer that starts aborts the transaction that its predecessor has prepared",
+        [Patch(Transaction, "is_two_phase", preparing.abort_at_the_start)],
+        ["lost-write"],
+        _TWO_PHASE,
+        _TWO_PHASE,
+    ),
+    Plant(
+        "prepared-time-out",
+        "a prepared transaction is aborted a second after it began",
+        [Patch(Transaction, "timed_out", preparing.let_time_end_it)],
+        ["lost-write"],
+        _TWO_PHASE,
+        _TWO_PHASE,
+    ),
+    Plant(
+        "claims-forget-who-prepared",
+        "the second producer that claims a prepared transaction is given another state than the one that was decided",
+        [Patch(TransactionMachine, "_claim", preparing.forget_who_prepared_it)],
+        ["lost-write"],
+        _TWO_PHASE,
+        _TWO_PHASE,
     ),
     Plant(
         "failures-end-nodes",

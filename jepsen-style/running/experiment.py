@@ -54,6 +54,7 @@ NODE_SETTINGS = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    "transaction.two.phase.commit.enable": "true",
     "share.coordinator.state.topic.num.partitions": "2",
     "share.coordinator.snapshot.update.records.per.snapshot": "20",
     "group.share.min.record.lock.duration.ms": "1000",

@@ -27,6 +27,8 @@ CUT_SHORT = "cut short"
 LOCAL_FAULTS = ("kill", "pause", "partition", "cut-off")
 SECURE_FAULTS = (*LOCAL_FAULTS, "rotate")
 """Faults of real processes with TLS, users and ACLs."""
+VOTER_FAULTS = (*LOCAL_FAULTS, "voters")
+"""Faults of real processes whose voters can change."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ REPLICATED = (
 """Settings that cannot be more than there are brokers."""
 PAIRS = ("--settings", "--option", "--topic-config", "--client-config", "--condition", "--budget")
 """Options that come once for each `key=value`."""
-OURS = ("share", "delayed")
+OURS = ("share", "delayed", "two-phase")
 """Workloads that only our own client can do."""
 LOG_IN = ("rights",)
 """Workloads whose clients log in."""

@@ -29,6 +29,8 @@ SHARE_SHARE = 0.08
 """Share of seeds that have the workload `share`."""
 DELAYED_SHARE = 0.05
 """Share of seeds that have the workload `delayed`."""
+TWO_PHASE_SHARE = 0.04
+"""Share of seeds that have the workload `two-phase`."""
 PHASE_SECONDS = 40.0
 SESSION_TIMEOUT_MS = 6_000
 """Session timeout of members of groups."""
@@ -75,7 +77,7 @@ LAST_SEQUENCE = 2**31 - 1
 """Last sequence of a producer; the next is 0."""
 SIZES = ((3, 3), (3, 3), (3, 3), (3, 3), (3, 3), (1, 1), (2, 1), (1, 3), (3, 1), (4, 3), (5, 3), (3, 5))
 """(brokers, controllers) of a cluster."""
-NEED_THREE = ("group", "txn-eos", "bank", "list-append", "offsets", "fences", "queue", "share")
+NEED_THREE = ("group", "txn-eos", "bank", "list-append", "offsets", "fences", "queue", "share", "two-phase")
 """Workloads with coordinators, whose logs have three replicas."""
 COUNTED_SHARE = 0.1
 """Share of seeds in which the work of every step of a request is counted."""
@@ -86,6 +88,9 @@ LIVING_SHARE = 0.2
 """Share of seeds whose voters can change. The core is not tried there: it would have to be a majority of them."""
 CHANGES_SHARE = 0.3
 """Share of seeds in which replicas move and feature levels change."""
+MOVED_LOGS_SHARE = 0.15
+"""Share of seeds whose brokers have two log directories, between which replicas move. The core is not tried there: what
+one disk has is then in two places."""
 LIVING_SIZES = ((4, 3), (4, 2), (4, 1), (5, 3))
 """(controllers, first voters)."""
 
@@ -100,17 +105,20 @@ def draw_plan(seed: int, workload: str = "") -> Plan:
         drawn = "share"
     elif Random(f"{seed}/delayed").random() < DELAYED_SHARE:
         drawn = "delayed"
+    elif Random(f"{seed}/two-phase").random() < TWO_PHASE_SHARE:
+        drawn = "two-phase"
     workload = workload or drawn
     conditions = _draw_conditions(chance, workload)
     if Random(f"{seed}/secure").random() < SECURE_SHARE:
         conditions = replace(conditions, secure=True)
     conditions, changes = _draw_changes(Random(f"{seed}/changes"), conditions)
+    conditions, moves = _draw_moves(Random(f"{seed}/log-dirs"), conditions)
     has_producers_without_transactions = workload in ("queue", "set", "group")
     plan = Plan(
         workload,
         seed=seed,
         cluster="sim",
-        nemesis=_draw_faults(chance) + (ROTATE if conditions.secure else ()) + changes,
+        nemesis=_draw_faults(chance) + (ROTATE if conditions.secure else ()) + changes + moves,
         time=PHASE_SECONDS,
         rate=chance.choice((6.0, 10.0, 16.0)),
         concurrency=4 if workload == "fences" else chance.choice((3, 3, 4)),
@@ -128,7 +136,19 @@ def draw_plan(seed: int, workload: str = "") -> Plan:
         crash_every=chance.choice((8.0, 20.0, 60.0)),
         quiet=3.0,
     )
-    return _with_shares(plan, Random(f"{seed}/share/plan")) if workload == "share" else plan
+    if workload == "share":
+        return _with_shares(plan, Random(f"{seed}/share/plan"))
+    return _with_two_phases(plan, conditions) if workload == "two-phase" else plan
+
+
+def _with_two_phases(plan: Plan, conditions: Conditions) -> Plan:
+    """A prepared transaction can be found only while transaction.version is 2 or more."""
+    features = {name: level for name, level in conditions.features.items() if name != "transaction.version"}
+    return replace(
+        plan,
+        condition=tuple(shown(replace(conditions, features=features))),
+        nemesis=tuple(kind for kind in plan.nemesis if kind != "feature"),
+    )
 
 
 def _with_shares(plan: Plan, chance: Random) -> Plan:
@@ -174,6 +194,13 @@ def _draw_changes(chance: Random, conditions: Conditions) -> tuple[Conditions, t
     if chance.random() < CHANGES_SHARE:
         changes += ("reassign",) * chance.choice((1, 4)) + ("feature",)
     return conditions, changes
+
+
+def _draw_moves(chance: Random, conditions: Conditions) -> tuple[Conditions, tuple[str, ...]]:
+    """Conditions and faults of a cluster whose replicas move between log directories."""
+    if chance.random() >= MOVED_LOGS_SHARE:
+        return conditions, ()
+    return replace(conditions, log_dirs=2, core=False), ("move-log",) * chance.choice((2, 5))
 
 
 def _draw_conditions(chance: Random, workload: str) -> Conditions:

@@ -57,7 +57,7 @@ from simulation.secure_nodes import secure_settings
 from simulation.unprotected_bytes import leader_epochs
 from simulation.watch import NodeLog, Watch
 from worlds.cluster import AuthorityStep, Damage, LinkFault, ReplicaView, current_fault
-from worlds.world_options import ENCRYPTED, FIXED_VOTERS, NO_CERTIFICATES
+from worlds.world_options import ENCRYPTED, FIXED_VOTERS, NO_CERTIFICATES, ONE_LOG_DIR
 
 T = TypeVar("T")
 
@@ -130,6 +130,7 @@ class SimCluster:
             _size(conditions),
         )
         self._has_living_voters = conditions.voters is not None
+        self._has_log_dirs = conditions.log_dirs > 1
         self.settings = settings.settings
         """Settings of every node, by Kafka's names."""
         self.login: SecurityOptions = LOGIN if conditions.logins else {}
@@ -178,7 +179,8 @@ class SimCluster:
     @property
     def cannot(self) -> Mapping[str, str]:
         by_security = {"rotate": NO_CERTIFICATES} if self.certificates is None else {"message": ENCRYPTED}
-        return by_security if self._has_living_voters else {**by_security, "voters": FIXED_VOTERS}
+        fixed = {} if self._has_living_voters else {"voters": FIXED_VOTERS}
+        return {**by_security, **fixed, **({} if self._has_log_dirs else {"move-log": ONE_LOG_DIR})}
 
     @property
     def brokers(self) -> Sequence[str]:
@@ -498,6 +500,10 @@ class SimCluster:
     def voter_address(self, name: str) -> tuple[str, int]:
         [node] = self._known(name)
         return name, node.node.port
+
+    def log_dirs(self, name: str) -> Sequence[str]:
+        [node] = self._known(name)
+        return list(node.settings.log_dirs)
 
     async def lost_voters(self) -> Sequence[ReplicaKey]:
         return self.watch.lost_voters()

@@ -63,6 +63,8 @@ class Conditions:
     """Mean time between two acts of an administrator of topics that come and go; None: there is none."""
     hostile_pause: float | None = _field(None, float, "SECONDS")
     """Mean time between two requests of a hostile client; None: drawn."""
+    log_dirs: int = _field(1, int, "1 or 2")
+    """Log directories of each node."""
     tuned: Mapping[str, int] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
     """Levels other than the production ones."""
@@ -87,6 +89,8 @@ def parse_conditions(pairs: Mapping[str, str]) -> Conditions:
     controllers = 3 if found.size is None else found.size[1]
     if found.voters is not None and not 1 <= found.voters <= controllers:
         raise ValueError(f"voters={found.voters}: must be 1 to {controllers}, the number of controllers")
+    if found.log_dirs not in (1, 2):
+        raise ValueError(f"log-dirs={found.log_dirs}: must be 1 or 2")
     return found
 
 

@@ -21,6 +21,7 @@ WORKLOADS = {
     "rights": "workloads.rights:Rights",
     "share": "workloads.share:Share",
     "delayed": "workloads.delayed:Delayed",
+    "two-phase": "workloads.two_phase:TwoPhase",
 }
 """The module and class of each; the class takes WorkloadOptions."""
 

@@ -35,6 +35,7 @@ from worlds.certificates import HostAddresses, LocalCertificates
 from worlds.cluster import AuthorityStep, Damage
 from worlds.damaging import damage_files
 from worlds.links import LinkFaults, Links
+from worlds.living_voters import LivingVoters, format_first_voters, let_voters_change
 from worlds.node_views import Onlooker, onlooker
 from worlds.processes import ProcessCluster, in_thread
 from worlds.world_options import ENCRYPTED, NEVER, NO_CERTIFICATES, WorldOptions
@@ -43,12 +44,18 @@ DOWN_SECONDS = 6.0
 KEPT_BYTES = 256 << 20
 """Maximum size of the data on volumes that is copied beside them, to look for lost records."""
 NEEDS_POWER = ("power", "kill-at")
+NOT_ASKED = "the voters of the nodes are fixed: the run does not ask for `voters`"
 NO_MOUNT = "not set up: the run does not ask for it"
 
 
 def asks_for_power(faults: Iterable[str] | None) -> bool:
     """True if nodes need file systems of their own."""
     return faults is None or any(kind in NEEDS_POWER for kind in faults)
+
+
+def asks_for_voters(faults: Iterable[str] | None) -> bool:
+    """True if the voters of the metadata log must be able to change."""
+    return faults is None or "voters" in faults
 
 
 def make_directories(options: WorldOptions) -> Path:
@@ -132,7 +139,7 @@ class Disks:
                     shutil.copytree(directory, self._layout.data / "kept" / name, dirs_exist_ok=True)
 
 
-class BreakableCluster(ProcessCluster, LinkFaults):
+class BreakableCluster(ProcessCluster, LinkFaults, LivingVoters):
     """Nodes, their insides and their links."""
 
     more_points = DISK_POINTS
@@ -154,6 +161,7 @@ class BreakableCluster(ProcessCluster, LinkFaults):
         self.name = wiring.name
         self.bootstrap_servers = wiring.bootstrap_servers
         self.tag = wiring.tag
+        LivingVoters.__init__(self, cluster.layout, looker)
         self._disks = disks
         self._chance = random.Random(f"world/{seed}")
 
@@ -161,7 +169,8 @@ class BreakableCluster(ProcessCluster, LinkFaults):
     def cannot(self) -> Mapping[str, str]:
         no_power = {} if self._disks.why_no_power is None else {"power": self._disks.why_no_power}
         by_security = {"rotate": NO_CERTIFICATES} if self._certificates is None else {"message": ENCRYPTED}
-        return {**NEVER[self.name], **no_power, **by_security}
+        living = self._cluster.layout.has_living_voters
+        return {**NEVER[self.name], **no_power, **by_security, **({} if living else {"voters": NOT_ASKED})}
 
     @property
     def client_security(self) -> Mapping[str, str]:
@@ -214,7 +223,13 @@ class BreakableCluster(ProcessCluster, LinkFaults):
 
     async def wipe(self, name: str) -> None:
         self._require_dead(name)
-        await in_thread(lambda: shutil.rmtree(self._disks.directory(name), ignore_errors=True))
+
+        def empty() -> None:
+            directory = self._disks.directory(name)
+            self.disk_goes(name)
+            shutil.rmtree(directory, ignore_errors=True)
+
+        await in_thread(empty)
 
     async def kill_at(self, name: str, point: str, *, power_cut: bool = False) -> None:
         if power_cut and name not in self._disks.volumes:
@@ -269,6 +284,9 @@ async def opened(
     """A world that is ready, of nodes that run `module`; with the block nothing of it is left. `connect` makes the
     links before the nodes are started."""
     data = make_directories(options)
+    has_living_voters = options.world == "local" and asks_for_voters(options.faults)
+    if has_living_voters:
+        let_voters_change(data)
     programs = broken(Programs(dict.fromkeys(MODULES, module)), options.plant)
     cluster = LocalCluster(data, free_base_port(), options.settings, programs=programs)
     if options.secure:
@@ -284,6 +302,8 @@ async def opened(
         guardian.end_nodes_of(layout.data / "run")
         hosts = wiring.hosts
         certificates = await in_thread(lambda: _certificates(cluster, hosts))
+        if has_living_voters:
+            await in_thread(lambda: format_first_voters(layout))
         await in_thread(cluster.up)
         brokers, controllers = (
             {node.name: (node.id, (hosts[node.name], port_for_nodes(layout, node))) for node in nodes}

@@ -178,14 +178,8 @@ class ClusterUnderTest(Protocol):
         """Log files by node; empty where there are none."""
 
 
-class SimulatedWorld(ClusterUnderTest, Protocol):
-    """Calls for the kinds of faults that exist in simulated worlds only. `heal` takes all of them back."""
-
-    def client_hosts(self) -> Sequence[str]:
-        """The hosts on which clients live."""
-
-    def nodes_in_rare_states(self) -> Sequence[str]:
-        """Nodes in states that are soon over, so that faults hardly ever meet them by chance."""
+class LivingQuorum(ClusterUnderTest, Protocol):
+    """Calls for `voters`, in worlds in which the voters of the metadata log can change."""
 
     def voter_address(self, name: str) -> tuple[str, int]:
         """Host and port of a controller as a voter."""
@@ -199,6 +193,19 @@ class SimulatedWorld(ClusterUnderTest, Protocol):
     async def next_active_controller(self, name: str, timeout_seconds: float) -> str | None:
         """Waits for a leader in a later epoch than that of `name`; None if none came in time. Returns at once then, so
         that it is met before its first commit."""
+
+
+class SimulatedWorld(LivingQuorum, Protocol):
+    """Calls for the kinds of faults that exist in simulated worlds only. `heal` takes all of them back."""
+
+    def client_hosts(self) -> Sequence[str]:
+        """The hosts on which clients live."""
+
+    def nodes_in_rare_states(self) -> Sequence[str]:
+        """Nodes in states that are soon over, so that faults hardly ever meet them by chance."""
+
+    def log_dirs(self, name: str) -> Sequence[str]:
+        """Paths of the log directories of a node."""
 
     async def torn_power_cut(self, name: str) -> None:
         """A power cut that also damages some of what was being written."""

@@ -17,7 +17,12 @@ import trio
 from barnabas.cluster.errors import ClusterError
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
-from barnabas.protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
+from barnabas.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    RequestPartitionData,
+    RequestTopicData,
+    ResponsePartitionData,
+)
 from barnabas.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -244,14 +249,21 @@ class Onlooker:
         ]
         return self.name_of(max(leaders)[1]) if leaders else None
 
+    async def describe_quorum(self, controller: str) -> ResponsePartitionData | None:
+        """The quorum with its voters and observers; None if that controller does not lead it, or does not answer."""
+        answer = await self.ask(controller, _describe_quorum())
+        for topic in answer.topics if answer is not None and not answer.error_code else ():
+            for each in topic.partitions:
+                if not each.error_code:
+                    found: ResponsePartitionData = each
+                    return found
+        return None
+
     async def quorum(self) -> Quorum | None:
         """The quorum, as the active controller of the newest epoch knows it."""
-        request = DescribeQuorumRequest(
-            topics=[RequestTopicData(topic_name=_METADATA_TOPIC, partitions=[RequestPartitionData(partition_index=0)])]
-        )
         found = [
             Quorum(each.leader_id, each.leader_epoch, each.high_watermark)
-            for answer in await self._all(self.controllers, request)
+            for answer in await self._all(self.controllers, _describe_quorum())
             if not answer.error_code
             for topic in answer.topics
             for each in topic.partitions
@@ -261,12 +273,9 @@ class Onlooker:
 
     async def quorum_claims(self) -> dict[str, tuple[int, str]]:
         """By controller that answers: the epoch that it knows, and who leads in it ("": it knows nobody)."""
-        request = DescribeQuorumRequest(
-            topics=[RequestTopicData(topic_name=_METADATA_TOPIC, partitions=[RequestPartitionData(partition_index=0)])]
-        )
         claims: dict[str, tuple[int, str]] = {}
         for name in self.controllers:
-            answer = await self.ask(name, request)
+            answer = await self.ask(name, _describe_quorum())
             for topic in answer.topics if answer is not None else ():
                 for each in topic.partitions:
                     claims[name] = (each.leader_epoch, self.name_of(each.leader_id) or "")
@@ -354,6 +363,11 @@ async def onlooker(
         finally:
             looker.close()
             nursery.cancel_scope.cancel()
+
+
+def _describe_quorum() -> DescribeQuorumRequest:
+    log = RequestTopicData(topic_name=_METADATA_TOPIC, partitions=[RequestPartitionData(partition_index=0)])
+    return DescribeQuorumRequest(topics=[log])
 
 
 def _by_topic(places: Sequence[Place]) -> dict[str, list[int]]:

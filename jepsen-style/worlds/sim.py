@@ -10,6 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ from histories.whole import write_whole
 from plants.catalogue import find
 from plants.plant import planted
 from simulation.cluster import SimCluster, SimSettings, wall_ms_of
+from simulation.moving_logs import LOG_DIRS, watching_moves
 from simulation.watch import NodeLog, watching
 from worlds.world_options import WorldOptions
 
@@ -52,7 +54,9 @@ class _NodeLog(NodeLog):
 
 def settings_of(options: WorldOptions) -> SimSettings:
     with_messages = not options.conditions.secure and (options.faults is None or "message" in options.faults)
-    return SimSettings({**QUICK_GROUPS, **options.settings}, _shape(options), options.conditions, with_messages)
+    directories = {"log.dirs": LOG_DIRS} if options.conditions.log_dirs > 1 else {}
+    settings = {**QUICK_GROUPS, **directories, **options.settings}
+    return SimSettings(settings, _shape(options), options.conditions, with_messages)
 
 
 def _shape(options: WorldOptions) -> Path:
@@ -102,7 +106,11 @@ async def _story(
     node_log = _NodeLog(universe)
     async with trio.open_nursery() as nursery:
         cluster = SimCluster(universe, nursery, settings_of(options))
-        with watching(cluster.watch, node_log, logging.INFO):
+        moves = options.conditions.log_dirs > 1
+        with (
+            watching(cluster.watch, node_log, logging.INFO),
+            watching_moves(cluster.watch, cluster.findings) if moves else nullcontext(),
+        ):
             cluster.cluster.up()
             try:
                 await cluster.wait_ready()

@@ -52,6 +52,8 @@ def note_replayed(notepad: Notepad, node_id: int, delta: MetadataDelta) -> Steps
             previous = topic.previous(index)
             if previous is None or previous.leader == after.leader or noted >= MAX_NOTES:
                 continue
+            if not notepad.accepts(DecisionKind.ELECTION):
+                continue
             noted += 1
             name = f"{topic.name}-{index}"
             notepad.note(

@@ -19,6 +19,13 @@ from barnabas.cluster.probe import NoAnswer, ask
 from barnabas.kraft.format import FormatRequest, format_directories
 from barnabas.kraft.metadata.bootstrap import bootstrap_records
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from barnabas.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    RequestPartitionData,
+    RequestTopicData,
+    ResponsePartitionData,
+)
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas.protocol.primitives import uuid_to_string
 from barnabas.runtime.disk import RealDisk
@@ -183,6 +190,12 @@ class MixedCluster:
 
     def voters(self, *nodes: MixedNode) -> str:
         return ",".join(f"{node.id}@127.0.0.1:{node.port}" for node in nodes)
+
+    def describe_quorum(self, controller: MixedNode) -> ResponsePartitionData:
+        """The quorum of the metadata log, with an error unless this controller leads it. Raises `NoAnswer`."""
+        log = RequestTopicData(topic_name="__cluster_metadata", partitions=[RequestPartitionData(partition_index=0)])
+        answer = ask(controller.port, DescribeQuorumRequest(topics=[log]), DescribeQuorumResponse)
+        return answer.topics[0].partitions[0]
 
     def wait(self, holds: Callable[[], object], what: str, seconds: float = READY_SECONDS) -> float:
         """Seconds until it holds; fails if a node ends meanwhile."""

@@ -21,13 +21,13 @@ RECORDS = 1500
 TRANSACTIONAL_IDS = ("a", "b", "c", "d")
 
 
-def create(cluster: MixedCluster, topic: str, replicas: int) -> None:
+def create(cluster: MixedCluster, topic: str, replicas: int, seconds: float = 30) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     wanted = NewTopic(topic, PARTITIONS, replicas, config={"min.insync.replicas": "1"})
     for created in admin.create_topics([wanted]).values():
-        created.result(30)
+        created.result(seconds)
 
 
 def produce(cluster: MixedCluster, topic: str, count: int, during: Callable[[], None] | None = None) -> None:

@@ -250,7 +250,7 @@ class FakeCluster:
     async def ask(self, name: str, request: Message) -> Any:
         await self._call("ask")
         if not isinstance(request, DescribeQuorumRequest):
-            return SimpleNamespace(error_code=0)
+            return SimpleNamespace(error_code=0, results=[])
         voters = [
             ReplicaState(replica_id=int(each.rpartition("-")[2]), replica_directory_id=b"d" * 16)
             for each in self.controllers
@@ -259,6 +259,9 @@ class FakeCluster:
         return SimpleNamespace(topics=[SimpleNamespace(partitions=[partition])])
 
     # ---- what only a simulation has
+
+    def log_dirs(self, name: str) -> Sequence[str]:
+        return [f"/{name}/data", f"/{name}/second"]
 
     def voter_address(self, name: str) -> tuple[str, int]:
         return name, 9093

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import time
@@ -18,8 +19,11 @@ from barnabas.cluster.guardian import Guardian
 from barnabas.cluster.layout import Layout
 from barnabas.cluster.processes import ProcessId
 from barnabas.fault_proxy.rules import MessageRule
+from barnabas.kraft.raft.voters import ReplicaKey
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.records.batch import BATCH_HEADER_BYTES
+from nemeses.changes import Operator, add_again
+from nemeses.nemesis import Fault, Nemesis
 from operations import Place
 from worlds.breakable import Disks
 from worlds.cluster import Damage, LinkFault
@@ -321,3 +325,63 @@ def test_a_port_that_was_taken_meanwhile_is_another_one_next_time() -> None:
     with pytest.raises(ClusterError, match="port 20000"):
         on_free_ports(in_the_middle)
     assert len(attempts) == 1, "what was recorded already must not begin again"
+
+
+@pytest.mark.feature("FI-04", "KR-14")
+def test_voters_of_real_controllers_are_removed_added_and_lose_a_disk_under_load(tmp_path: Path) -> None:
+    async def tale(cluster: LocalWorld, producer: Producer) -> None:
+        assert "voters" not in cluster.cannot
+        acknowledged = 0
+        async with trio.open_nursery() as nursery:
+
+            async def load() -> None:
+                nonlocal acknowledged
+                while True:
+                    await send(producer)
+                    acknowledged += 1
+
+            nursery.start_soon(load)
+            first = await cluster.active_controller()
+            assert first is not None
+            others = [name for name in cluster.controllers if name not in (first, "controller-104")]
+            nemesis = Nemesis(cluster, ["voters"], random.Random(1), 1.0)
+            operator = Operator(Fault(nemesis, 1, "voters", random.Random(1), 1.0))
+            await until(lambda: seen(operator, voters=3, observers=1))
+            quorum = await operator.quorum()
+            assert quorum is not None
+            assert await operator.add(quorum.observers[0])
+            await until(lambda: seen(operator, voters=4, observers=0))
+            leading = next(key for key in quorum.voters if f"controller-{key.id}" == first)
+            assert await operator.remove(leading), "the leader removes itself, and hands over"
+            await until(lambda: seen(operator, voters=3, observers=1))
+
+            await until(cluster.may_lose_a_voter)
+            victim = others[0]
+            old = next(key for key in quorum.voters if f"controller-{key.id}" == victim)
+            await cluster.kill(victim)
+            await cluster.wipe(victim)
+            await cluster.start(victim)
+            await until(lambda: lost(cluster, [old]))
+            assert not await cluster.may_lose_a_voter(), "a quorum of three survives no more"
+            await until(lambda: operator.remove(old))
+            await until(lambda: add_again(operator, victim))
+            assert await cluster.lost_voters() == []
+            nursery.cancel_scope.cancel()
+        await until(lambda: all_have_at_least(cluster, acknowledged))
+        assert acknowledged
+
+    play(tmp_path, tale, "voters")
+
+
+async def seen(operator: Operator, *, voters: int, observers: int) -> bool:
+    quorum = await operator.quorum()
+    return quorum is not None and (len(quorum.voters), len(quorum.observers)) == (voters, observers)
+
+
+async def lost(cluster: LocalWorld, keys: list[ReplicaKey]) -> bool:
+    return list(await cluster.lost_voters()) == keys
+
+
+async def all_have_at_least(cluster: LocalWorld, end: int) -> bool:
+    views = await cluster.views()
+    return len(views) == 3 and all(view.high_watermark >= end for view in views)

@@ -27,6 +27,13 @@ READY_SECONDS = 60.0
 
 SMALL = {"log.cleaner.dedupe.buffer.size": "2097152"}
 """Settings of each node unless the test chose them: many nodes share the memory of one machine."""
+PERSISTER = "group.share.persister.class.name"
+SHARE_STATE = {
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+}
+"""For tests with a persister that stores nothing, which would work with one broker."""
 
 
 def _new_id() -> str:
@@ -68,6 +75,8 @@ class Cluster:
         for key in ("listeners", "advertised.listeners"):
             if settings.get(key):
                 settings[key] = ",".join(self._with_port(each, ports) for each in settings[key].split(","))
+        if settings.get(PERSISTER) == "":
+            settings = SHARE_STATE | settings
         for key in ("log.dir", "broker.id"):
             settings.pop(key, None)
         settings |= {"process.roles": role, "node.id": str(identity), "log.dirs": ",".join(log_dirs)}

@@ -93,6 +93,6 @@ def test_the_table_counts_by_class_and_names_what_failed() -> None:
         Result(Verdict.FAIL, "TopicCommandTest.testTwo", "[1]", 2.4, "a | b"),
         Result(Verdict.SKIP, "TopicCommandTest.testThree", "", 0.0, "SHARE: share groups"),
     ]
-    lines = list(table.table(found))
+    lines = list(table.table(found, ""))
     assert "| TopicCommandTest | 1 | 1 | 0 | 1 | 3 | SHARE × 1 |" in lines
     assert "- TopicCommandTest.testTwo [1]: a / b" in lines

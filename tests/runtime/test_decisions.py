@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from barnabas.runtime.decision_pages import MAX_LIMIT, decision_pages
-from barnabas.runtime.decisions import MAX_LIST, MAX_TEXT, DecisionKind, Decisions, read_log_line
+from barnabas.runtime.decisions import BURST, BURST_MS, MAX_LIST, MAX_TEXT, DecisionKind, Decisions, read_log_line
 from barnabas.runtime.http import HttpRequest, HttpResponse
 
 pytestmark = pytest.mark.feature("OB-07")
@@ -151,3 +151,20 @@ async def test_an_unknown_subject_has_no_decisions() -> None:
     decisions.note(DecisionKind.ISR, "flights-0", "moved")
     assert (await asked(decisions, subject="flights"))["decisions"] == []
     assert (await asked(decisions, subject="x" * 16_000))["decisions"] == []
+
+
+def test_elections_of_thousands_of_partitions_are_counted_and_do_not_displace_everything() -> None:
+    now_ms = 5_000
+    decisions = Decisions("broker-2", lambda: now_ms)
+    decisions.note(DecisionKind.QUORUM, "quorum", "controller 101 leads", cause="it was elected")
+    for number in range(BURST + 500):
+        if decisions.accepts(DecisionKind.ELECTION):
+            decisions.note(DecisionKind.ELECTION, f"flights-{number}", "broker 2 leads", cause="the log says so")
+    assert len(decisions.since(0, kind="election")) == BURST
+    assert decisions.since(0, "quorum"), "an older decision is still there"
+    assert decisions.accepts(DecisionKind.ISR), "other kinds have their own count"
+    now_ms += BURST_MS
+    assert decisions.accepts(DecisionKind.ELECTION)
+    (summary,) = decisions.since(0, "broker-2")
+    assert summary.what == "500 decisions of the kind election were not noted"
+    assert summary.facts == {"decisions": BURST + 500}

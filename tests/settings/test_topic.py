@@ -68,6 +68,14 @@ def test_a_name_from_a_newer_controller_is_passed_over() -> None:
             "local.retention.ms=6: must be at most retention.ms; allowed: -2 or 0 to 5",
         ),
         (
+            {"barnabas.delayed.delivery.enable": "true", "errors.deadletterqueue.group.enable": "true"},
+            "barnabas.delayed.delivery.enable=true: a dead-letter topic cannot deliver records later; allowed: false",
+        ),
+        (
+            {"barnabas.delayed.delivery.enable": "true", "cleanup.policy": "compact"},
+            "barnabas.delayed.delivery.enable=true: a compacted topic cannot deliver records later; allowed: false",
+        ),
+        (
             {"leader.replication.throttled.replicas": "0:1,1"},
             "leader.replication.throttled.replicas=0:1,1: not an allowed value; "
             "allowed: a list of pairs partition:broker, or *",

@@ -13,8 +13,9 @@ from barnabas.protocol.records.record import decode_records
 from barnabas.runtime.simulated import Universe, make_world, run_simulation
 from barnabas.runtime.simulated.chance import Stream
 from simulation.cluster import SimCluster, SimSettings
+from simulation.moving_logs import LOG_DIRS, SWAPS, watching_moves
 from simulation.watch import NodeLog, watching
-from tests.simulation.moving_replicas import CLIENT, LOG_DIRS, SWAPS, MovingReplicas, watching_moves
+from tests.simulation.moving_replicas import CLIENT, MovingReplicas
 
 PARTITIONS = 2
 PHASE_SECONDS = 90.0
@@ -101,7 +102,7 @@ def test_records_survive_moves_and_crashes(seed: int) -> None:
             settings = {"log.dirs": LOG_DIRS, "min.insync.replicas": "2"}
             sim = SimCluster(universe, nodes, SimSettings(settings, with_messages=False))
             story = Story(sim, universe.stream("story"))
-            with watching(sim.watch, node_log), watching_moves(sim):
+            with watching(sim.watch, node_log), watching_moves(sim.watch, sim.findings):
                 sim.cluster.up()
                 await sim.cluster.wait_until(sim.cluster.not_ready, HEAL_SECONDS)
                 async with sim.cluster.client(make_world("maker", universe), CLIENT) as client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -62,6 +63,10 @@ def test_the_commands_of_the_page_work(
         r"flights (\d) 0 UA1545=departed\nflights \1 1 UA1545=landed\n",
         outputs["barnabas consume flights -p 0 -p 1 -p 2 -o beginning -e -f '%t %p %o %k=%s\\n'"],
     )
+    (shared,) = map(json.loads, outputs["barnabas consume flights --share-group loaders -n 1 --json"].splitlines())
+    assert (shared["topic"], shared["delivery_count"]) == ("flights", 1)
+    rejected = outputs["barnabas consume flights --share-group loaders --idle 3 --reject"].splitlines()
+    assert sorted([shared["value"], *rejected]) == ["1", "2", "UA1545:departed"[7:], "landed"]
     assert "import-1" in outputs["barnabas transactions list"]
     assert "topic flights is created with 3 partitions of 3 replicas" in outputs["barnabas why flights-0"]
     assert "group etl is deleted" in outputs["barnabas why etl"]

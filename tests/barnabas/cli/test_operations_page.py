@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -89,11 +89,19 @@ class ThreeMachines:
 
     def wait(self, line: str, lines: int) -> None:
         """Until the command of the page succeeds and prints so many lines, the titles included."""
+        self._until(line, lambda out: len(out.splitlines()) == lines)
+
+    def repeat(self, line: str) -> None:
+        """A command that is on the page, until it succeeds."""
+        assert f"   {line}\n" in PAGE
+        self._until(line, lambda _: True)
+
+    def _until(self, line: str, is_enough: Callable[[str], bool]) -> None:
         deadline = time.monotonic() + READY_SECONDS
         words = shlex.split(self.here(line))[1:]
         while True:
             code, captured = run([*words, "--timeout", "5"]), self._capsys.readouterr()
-            if code == 0 and len(captured.out.splitlines()) == lines:
+            if code == 0 and is_enough(captured.out):
                 return
             assert time.monotonic() < deadline, captured.out + captured.err
             time.sleep(0.2)
@@ -166,7 +174,8 @@ def test_a_controller_is_added_and_another_removed(machines: ThreeMachines) -> N
         assert run(["storage", "format", "--cluster-id", cluster_id, "--config", config]) == 0
         machines.start(name)
     machines.wait("barnabas cluster quorum -b 10.0.0.1:9092", 8)
-    machines.command("barnabas cluster features --upgrade kraft.version=1 -b 10.0.0.1:9092")
+    # Each voter has to report first that it supports that level.
+    machines.repeat("barnabas cluster features --upgrade kraft.version=1 -b 10.0.0.1:9092")
     own = machines.root / "etc/barnabas" / f"{ADDED}.properties"
     first = own.with_name("controller-101.properties").read_text()
     first = re.sub(r"controller\.quorum\.voters=.*", "controller.quorum.bootstrap.servers=10.0.0.1:9093", first)

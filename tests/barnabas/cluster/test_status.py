@@ -139,7 +139,9 @@ def test_ready_means_that_every_broker_lists_every_broker(cluster: AnsweringClus
     local = LocalCluster(tmp_path)
     local.layout = cluster.layout
     cluster.known = [1]
+    cluster.asked_for = ["nothing"]
     assert local.not_ready() == "broker-1 does not see brokers [2] yet"
+    assert cluster.asked_for == ["nothing"], "all partitions are described only when all brokers are there"
     cluster.known = [1, 2]
     assert local.not_ready() == "events-2 has no leader"
     cluster.leaders[2] = 1

@@ -20,8 +20,9 @@ pytestmark = pytest.mark.feature("OB-07")
 
 
 @contextmanager
-def node(decisions: Decisions | bytes) -> Iterator[str]:
-    """Serves a node's pages and yields its address; if `decisions` is bytes, they answer every request."""
+def node(decisions: Decisions | bytes, *partitions: dict[str, object]) -> Iterator[str]:
+    """Serves a node's pages and yields its address; if `decisions` is bytes, they answer every request. `partitions`
+    are those of its page `/state`, whatever the topic."""
 
     class Pages(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -33,6 +34,8 @@ def node(decisions: Decisions | bytes) -> Iterator[str]:
                 body = decisions
             elif asked.path == "/subjects":
                 body = json.dumps({"subjects": decisions.subjects()}).encode()
+            elif asked.path == "/state":
+                body = json.dumps({"partitions": partitions}).encode()
             else:
                 found = decisions.since(int(query["after"]) + 1, query["subject"])
                 body = json.dumps({"decisions": [it.as_json() for it in found]}).encode()
@@ -76,6 +79,38 @@ def test_silent_nodes_are_named_and_the_others_give_the_story(
     ]
     silent = captured.err.splitlines()
     assert len(silent) == 2 and all(" does not answer: " in line for line in silent)
+
+
+def seen(index: int, leader_epoch: int, leader: int, states: list[str]) -> dict[str, object]:
+    replicas = {"replicas": [1, 2, 3, 4], "isr": [1], "replica_states": states}
+    return {"index": index, "leader": leader, "leader_epoch": leader_epoch, **replicas}
+
+
+@pytest.mark.feature("MB-11")
+def test_the_replicas_of_a_partition_are_new_online_or_offline_as_the_latest_epoch_has_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    old = seen(3, 11, 2, ["online"] * 4)
+    new = seen(3, 12, 1, ["online", "offline", "new", "online"])
+    with node(ring("broker-1"), seen(0, 99, 4, ["offline"] * 4), new) as one, node(ring("broker-2"), old) as two:
+        assert run(["why", "flights-3", "--http", f"{one},{two}"]) == 0
+    assert capsys.readouterr().out.splitlines()[-6:] == [
+        "now",
+        "  broker 1 leads flights-3 in epoch 12",
+        "  the replica on broker 1 is online: it is in sync",
+        "  the replica on broker 2 is offline: its broker is fenced or not registered, or its log directory is gone",
+        "  the replica on broker 3 is new: a reassignment adds it, and it was not in sync yet",
+        "  the replica on broker 4 is online: it is catching up",
+    ]
+
+
+@pytest.mark.parametrize("partition", [{}, {"index": 3}, {"index": 3, "leader": "x"}, {"index": 3, "replicas": 7}])
+def test_states_of_a_foreign_server_do_no_harm(
+    partition: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with node(ring("broker-1"), partition) as address:
+        assert run(["why", "flights-3", "--http", address]) == 0
+    assert "now" not in capsys.readouterr().out
 
 
 def test_json_output(capsys: pytest.CaptureFixture[str]) -> None:

@@ -277,3 +277,23 @@ def test_fetched_bytes_count_for_the_throttle() -> None:
     assert fetched == [0, 1]
     assert passed == [(("t", 1), 10, 1_000)]
     assert fetcher.high_watermarks == {(TOPIC_ID, 0): 7, (TOPIC_ID, 1): 7}
+
+
+@pytest.mark.feature("RE-02", "OP-08")
+@pytest.mark.parametrize(("count", "fetches"), [(3, 2), (5_000, 1)])
+async def test_a_new_partition_restarts_a_waiting_fetch_of_few_and_waits_for_the_response_to_one_of_many(
+    count: int, fetches: int, autojump_clock: object
+) -> None:
+    """A fetch that begins again names all partitions. Thousands of them, created one after the other, must not do that
+    for each."""
+    leader = Leader()
+    fetcher = fetcher_of(leader)
+    for index in range(count):
+        fetcher.add(cast(Any, Followed(index, iter([FetchWanted(1, 0, 0, 0)] * 2))))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fetcher.run)
+        await leader.fetched.wait()
+        fetcher.add(cast(Any, Followed(count, iter([FetchWanted(1, 0, 0, 0)] * 2))))
+        await trio.sleep(SETTINGS.fetch_wait_max_ms / 1000)
+        nursery.cancel_scope.cancel()
+    assert len(leader.fetches) == fetches

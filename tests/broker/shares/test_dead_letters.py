@@ -7,7 +7,13 @@ import trio
 
 from barnabas.broker.shares.state import SharePartitionKey
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from barnabas.protocol.records.batch import iterate_batches
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.record import Record, decode_records
@@ -16,7 +22,9 @@ from tests.broker.shares.share_rig import ALONE, GROUP_RESOURCE, Member, begin, 
 
 pytestmark = pytest.mark.feature("CG-23")
 
-ACCEPT, RELEASE, REJECT = 1, 2, 3
+GAP, ACCEPT, RELEASE, REJECT = 0, 1, 2, 3
+DELIVERED_AT = 2
+"""Offset of the delayed record of a test."""
 DLQ = "dlq.work"
 FEW = {**ALONE, "group__share__delivery__count__limit": "2"}
 
@@ -79,6 +87,45 @@ async def test_rejected_and_given_up_records_are_copied_before_they_are_archived
         "__dlq.errors.message": "Offset delivery count exceeded the threshold.",
     }
     await until_start(rig, topic_id, 4)
+
+
+@on_cluster(**FEW)
+async def test_a_topic_is_for_dead_letters_or_delays_records(rig: Rig) -> None:
+    """A letter has the headers of its record: `deliver-after` among them would delay it again."""
+    await rig.create("later", barnabas_delayed_delivery_enable="true")
+    await rig.create(DLQ, errors_deadletterqueue_group_enable="true")
+    both = {"barnabas.delayed.delivery.enable": "true", "errors.deadletterqueue.group.enable": "true"}
+    for name, key in (("later", "errors.deadletterqueue.group.enable"), (DLQ, "barnabas.delayed.delivery.enable")):
+        change = AlterConfigsResource(
+            resource_type=2, resource_name=name, configs=[AlterableConfig(name=key, value="true")]
+        )
+        answer = await rig.ask(1, IncrementalAlterConfigsRequest(resources=[change]))
+        (result,) = answer.responses
+        assert result.error_code == ErrorCode.INVALID_CONFIG
+        assert "a dead-letter topic cannot deliver records later" in (result.error_message or "")
+    configs = [CreatableTopicConfig(name=key, value=value) for key, value in both.items()]
+    topic = CreatableTopic(name="dlq.both", num_partitions=1, replication_factor=1, configs=configs)
+    (result,) = (await rig.ask(1, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))).topics
+    assert result.error_code == ErrorCode.INVALID_CONFIG
+
+
+@on_cluster(**FEW)
+async def test_letters_of_a_topic_that_delays_records(rig: Rig) -> None:
+    """The record waits in a control batch at offset 0; another one, at 1, says that it is delivered, at 2."""
+    topic_id = await rig.create("orders", barnabas_delayed_delivery_enable="true")
+    await rig.create(DLQ, errors_deadletterqueue_group_enable="true")
+    await want_letters(rig)
+    await begin(rig, topic_id)
+    headers = (("deliver-after", b"2000"),)
+    await rig.produce("orders", build_batch([Record(0, NOW_MS, None, b"late", headers)]))
+    member = Member(rig, "one", topic_id)
+    last = -1
+    while last < DELIVERED_AT:
+        ((first, last, _),) = await member.until_taken()
+        types = [REJECT if offset == DELIVERED_AT else GAP for offset in range(first, last + 1)]
+        assert await member.acknowledged((first, last, types)) == ErrorCode.NONE
+    (letter,) = await until_letters(rig, 1)
+    assert (letter.value, letter.headers[:1]) == (b"late", headers)
 
 
 @on_cluster(**FEW)

@@ -59,3 +59,22 @@ async def test_a_batch_of_many_records_is_acknowledged_one_by_one(rig: Rig) -> N
     assert again == [(each, each, 2) for each in range(1, count, 2)]
     assert largest_step(rig, "ShareAcknowledge") < MOST_CALLS
     assert largest_step(rig, "ShareFetch") < MOST_CALLS
+
+
+@on_cluster(counts_work=True, **ALONE)
+async def test_a_fetch_of_one_record_looks_at_one_of_many_partitions(rig: Rig) -> None:
+    partitions = 40
+    topic_id = await rig.create("t", partitions)
+    await begin(rig, topic_id, partitions=partitions)
+    for index in range(partitions):
+        await rig.produce("t", index=index)
+    one = Member(rig, "one", topic_id)
+    await one.ask(partitions=range(partitions), max_records=0)
+    await one.ask(partitions=(), max_records=1, share_acquire_mode=1, max_wait_ms=5_000)
+    seen: list[int] = []
+    rig.steps["ShareFetch"].clear()
+    for _ in range(20):
+        response = await one.ask(partitions=(), max_records=1, share_acquire_mode=1, max_wait_ms=5_000)
+        seen += [data.partition_index for topic in response.responses for data in topic.partitions if data.records]
+    assert len(set(seen)) == 20, "each has its turn"
+    assert sum(rig.steps["ShareFetch"]) / 20 < 1_500

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from barnabas.broker.apis import share_fetch
+from barnabas.broker.shares.share_partition import Acknowledgement
 from barnabas.broker.shares.state import SharePartitionKey, ShareStateChange
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -40,6 +41,29 @@ class Refusing:
         if self.code is not None:
             raise KafkaError(self.code)
         await self._write(key, change)
+
+
+@on_cluster(**ALONE)
+async def test_a_dropped_share_partition_writes_no_more(rig: Rig) -> None:
+    """Its successor may have read the state, and would not know of the write."""
+    topic_id = await rig.create("orders")
+    await begin(rig, topic_id)
+    await rig.produce("orders", batch_of("a", "b"))
+    one = Member(rig, "one", topic_id)
+    assert await one.until_taken() == [(0, 1, 1)]
+    partitions, key = rig.broker(1).shares.partitions, SharePartitionKey("work", topic_id, 0)
+    led = partitions.find(key)
+    assert led is not None
+    partitions.drop(led, "the state is read again")
+    assert partitions.use(key) is not led
+    results: list[KafkaError | None] = []
+    partitions.acknowledge(led, "one", [Acknowledgement(0, 1, [ACCEPT])], results.append)
+    await rig.until(lambda: results)
+    (error,) = results
+    assert error is not None and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    state = await rig.broker(1).coordination.share_states.read(key, led.leader_epoch)
+    assert (state.start_offset, state.batches) == (0, ())
+    assert await Member(rig, "two", topic_id).until_taken() == [(0, 1, 1)]
 
 
 @on_cluster(**ALONE)

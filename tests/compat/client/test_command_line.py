@@ -109,6 +109,20 @@ def test_a_transaction_holds_all_records_or_none(any_cluster: AnyCluster, shell:
     assert shell.read(topic, "--from-beginning", "--read-committed") == ["1", "2"]
 
 
+@pytest.mark.feature("TO-08", "CL-03")
+def test_members_of_a_share_group_accept_release_and_reject(any_cluster: AnyCluster, shell: Shell) -> None:
+    topic, group = any_cluster.create_topic("jobs"), any_cluster.new_name("workers")
+    shell("configs set", "group", group, "share.auto.offset.reset=earliest")
+    shell("produce", topic, stdin="a\nb\nc\nd\n")
+    words = [topic, "--share-group", group]
+    assert shell("consume", *words, "-n", "1").splitlines() == ["a"]
+    assert shell("consume", *words, "-n", "2", "--release").splitlines() == ["b", "c"]
+    again = [json.loads(line) for line in shell("consume", *words, "-n", "2", "--reject", "--json").splitlines()]
+    assert [(it["value"], it["delivery_count"]) for it in again] == [("b", 2), ("c", 2)]
+    assert shell("consume", *words, "--idle", "5").splitlines() == ["d"]
+    assert shell.stderr == "1 record\n"
+
+
 @pytest.mark.feature("TO-08", "TO-05")
 def test_a_group_goes_on_where_it_was(any_cluster: AnyCluster, shell: Shell) -> None:
     topic, group = any_cluster.create_topic("shared", partitions=2), any_cluster.new_name("readers")

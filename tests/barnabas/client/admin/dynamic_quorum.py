@@ -37,9 +37,21 @@ class DynamicQuorum:
         )
         form = ["storage", "format", "-c", self.config(node_id), "-t", CLUSTER_ID, how]
         subprocess.run([str(Path(sys.executable).with_name("barnabas")), *form], check=True, capture_output=True)
+        self.run(node_id)
+
+    def run(self, node_id: int) -> None:
+        """Start a controller on the directory that it has."""
         command = [sys.executable, "-m", "barnabas.kraft", self.config(node_id)]
         with (self._path / f"{node_id}.log").open("wb") as log:
             self.processes[node_id] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+
+    def kill(self, *node_ids: int) -> None:
+        for node_id in node_ids:
+            self.processes[node_id].kill()
+            self.processes[node_id].wait()
+
+    def log_directory(self, node_id: int) -> Path:
+        return self._path / str(node_id)
 
     def stop(self) -> None:
         for process in self.processes.values():

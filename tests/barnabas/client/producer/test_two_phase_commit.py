@@ -9,8 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping
 import pytest
 import trio
 
+from barnabas.cli.hanging_transactions import open_longer_than, without_owners
 from barnabas.client import errors
 from barnabas.client.admin import Admin, TransactionState
+from barnabas.client.cluster import TopicPartition
 from barnabas.client.producer import PreparedTxnState, Producer, ProducerOptions
 from barnabas.client.producer import TransactionState as ProducerState
 from barnabas.testing.simulated import SimulatedClusterForTests
@@ -174,6 +176,34 @@ def test_an_administrator_sees_it_and_can_end_it() -> None:
         async with open_producer() as producer:
             assert await producer.init_transactions(keep_prepared=True) == PreparedTxnState()
         assert await committed(cluster) == []
+
+    play(story)
+
+
+@pytest.mark.feature("TX-14", "TO-05")
+@pytest.mark.parametrize("claims", [0, 2])
+def test_a_prepared_transaction_is_not_hanging_however_long_it_is_open(claims: int) -> None:
+    """Its coordinator knows it, under the producer id that opened it, also when others have claimed it."""
+
+    async def story(cluster: SimulatedClusterForTests, open_producer: OpenProducer) -> None:
+        state = await prepare_and_die(open_producer, b"left", b"behind")
+        for _ in range(claims):
+            with trio.CancelScope() as life:
+                async with open_producer() as producer:
+                    assert await producer.init_transactions(keep_prepared=True) == state
+                    life.cancel()
+                    await trio.lowlevel.checkpoint()
+        partitions = [TopicPartition("t", 0), TopicPartition("t", 1)]
+        async with Admin(bootstrap_servers=cluster.bootstrap_servers, world=cluster.world) as admin:
+            found = open_longer_than(await admin.describe_producers(partitions), -(1 << 60))
+            assert [(each.partition, each.producer_id) for each in found] == [
+                (0, state.producer_id),
+                (1, state.producer_id),
+            ]
+            assert await without_owners(admin, found) == []
+            await admin.force_terminate_transaction("etl")
+            # The coordinator has given it up, and these are what is left of an earlier look.
+            assert await without_owners(admin, found) == found
 
     play(story)
 
