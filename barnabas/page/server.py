@@ -29,6 +29,7 @@ from barnabas.page.access_tables import Filter
 from barnabas.page.control import Do, Json, NotNow
 from barnabas.page.feed import Feed, Reader, TooMany
 from barnabas.page.groups import Groups
+from barnabas.page.topics import Topics
 from barnabas.page.watch import Watch
 from barnabas.runtime.http_token import CHALLENGE, HttpToken
 from barnabas.web import listen, serve_app
@@ -99,6 +100,8 @@ class Page:
     """Every request needs it; None: the page is for everybody who reaches it."""
     groups: Groups | None = None
     """The view "Groups"; None: the page has none."""
+    topics: Topics | None = None
+    """The view "Topics"; None: the page has none."""
     routes: Blueprint | None = None
     """Further paths: the REST interface."""
     app: QuartTrio = field(init=False)
@@ -247,6 +250,15 @@ def _app(page: Page) -> QuartTrio:
             return _line("group must be the id of a group", HTTPStatus.BAD_REQUEST)
         return _json(await page.groups.describe(name))
 
+    async def topics() -> Response:
+        return await _topics(page)
+
+    async def topic() -> Response:
+        name = _topic()
+        if page.topics is None or not name:
+            return _line("topic must be the name of a topic", HTTPStatus.BAD_REQUEST)
+        return _json(await page.topics.describe(name))
+
     async def control(action: str, about: str = "") -> Response:
         return await _control(page, action, about)
 
@@ -258,6 +270,8 @@ def _app(page: Page) -> QuartTrio:
     app.add_url_rule("/snapshot", "snapshot", snapshot)
     app.add_url_rule("/why", "why", why)
     app.add_url_rule("/access/<table>", "access", access)
+    app.add_url_rule("/topics", "topics", topics)
+    app.add_url_rule("/topic", "topic", topic)
     app.add_url_rule("/groups", "groups", groups)
     app.add_url_rule("/group", "group", group)
     app.add_url_rule("/control/<action>", "control", control, methods=["POST"])
@@ -289,6 +303,14 @@ async def _groups(page: Page) -> Response:
     if page.groups is None or start is None:
         return _line(f"start must be a whole number of at most {MOST_DIGITS} digits", HTTPStatus.BAD_REQUEST)
     return _json(await page.groups.listing(Filter(query.get("group", ""), query.get("type", ""), start)))
+
+
+async def _topics(page: Page) -> Response:
+    query = {name: value[:MOST_SUBJECT_LENGTH] for name, value in request.args.items()}
+    start = _start(query)
+    if page.topics is None or start is None:
+        return _line(f"start must be a whole number of at most {MOST_DIGITS} digits", HTTPStatus.BAD_REQUEST)
+    return _json(await page.topics.listing(Filter(query.get("topic", ""), query.get("state", ""), start)))
 
 
 def _start(query: Mapping[str, str]) -> int | None:

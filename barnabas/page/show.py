@@ -26,6 +26,7 @@ from barnabas.page.load import TOPIC, LoadRunner
 from barnabas.page.local_side import LocalSide, until_ready
 from barnabas.page.node_state import NodeName
 from barnabas.page.server import Page, PageAddress
+from barnabas.page.topics import Topics
 from barnabas.page.tour import Tour
 from barnabas.page.watch import Address, Watch
 from barnabas.rest.routes import rest_routes
@@ -147,6 +148,7 @@ async def _show(options: Show, side: LocalSide | None, ready: Callable[[str], No
         access,
         options.http_token,
         groups,
+        Topics(asker, has_records=rest is not None),
         None if rest is None else rest_routes(rest, options.token),
     )
     async with trio.open_nursery() as nursery:

@@ -38,6 +38,13 @@ class FakePage:
         """Answer of /groups; a callable gets the query."""
         self.group: dict[str, Any] = {}
         """Answers of /group by id."""
+        self.topics: Any = {"rows": [], "start": 0, "found": 0, "total": 0, "problem": ""}
+        """Answer of /topics; a callable gets the query."""
+        self.topic: dict[str, Any] = {}
+        """Answers of /topic by name."""
+        self.records: list[Any] = []
+        """Status and answer of the REST interface for records, one after the other."""
+        self.records_asked: list[Mapping[str, str]] = []
         self.feed_is_up = True
         """False: who asks for the feed is refused, as by a server that is gone."""
         self._said: dict[str, Any] = {}
@@ -139,14 +146,22 @@ class _Handler(BaseHTTPRequestHandler):
             given = page.access[target.path.removeprefix("/access/")]
             answer = given({name: values[0] for name, values in query.items()}) if callable(given) else given
             self._answer(200, json.dumps(answer).encode(), "application/json")
-        elif target.path == "/groups":
-            given = page.groups
+        elif target.path in ("/groups", "/topics"):
+            given = page.groups if target.path == "/groups" else page.topics
             answer = given({name: values[0] for name, values in query.items()}) if callable(given) else given
             self._answer(200, json.dumps(answer).encode(), "application/json")
         elif target.path == "/group":
             name = query["group"][0]
             answer = page.group.get(name, {"group": name, "problem": f"Group {name} not found."})
             self._answer(200, json.dumps(answer).encode(), "application/json")
+        elif target.path == "/topic":
+            name = query["topic"][0]
+            answer = page.topic.get(name, {"topic": name, "problem": f"Topic {name} not found."})
+            self._answer(200, json.dumps(answer).encode(), "application/json")
+        elif target.path.startswith("/v3/"):
+            page.records_asked.append({name: values[0] for name, values in query.items()})
+            status, answer = page.records.pop(0)
+            self._answer(status, json.dumps(answer).encode(), "application/json")
         else:
             self._answer(404, b"nothing here\n", "text/plain")
 

@@ -1,4 +1,4 @@
-// A table of the views "Access" and "Groups": a page of rows that the server filtered, and buttons for the pages around it.
+// A table of the views "Access", "Groups" and "Topics": a page of rows that the server filtered, and buttons for the pages around it.
 
 import { element, setText } from "./element.js";
 import { count } from "./numbers.js";
@@ -11,6 +11,7 @@ const NAMES = {
   tokens: "delegation tokens",
   quotas: "quotas",
   groups: "groups",
+  topics: "topics",
 };
 
 /** A table of `rows`; `columns` are [title, key, content of a value]. */
@@ -37,7 +38,7 @@ export class AccessTable {
     this.asked = 0;
     this.taken = () => {};
     this.aside = panel.querySelector(".aside");
-    this.body = element("div", { class: "table", tabindex: "0", role: "region", "aria-label": NAMES[name] });
+    this.body = element("div", { class: "table", tabindex: "0", role: "region", "aria-label": `Table of ${NAMES[name]}` });
     this.before = this.#turn("Previous", -1);
     this.after = this.#turn("Next", 1);
     this.pager = element("div", { class: "pager" }, this.before, this.after);

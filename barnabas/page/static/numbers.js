@@ -2,6 +2,7 @@
 
 const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 export const NOTHING = "–";
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
 /** True for a finite number. */
 export function isNumber(value) {
@@ -41,4 +42,15 @@ export function short(value) {
   if (value >= 1e6) return `${+(value / 1e6).toFixed(1)}M`;
   if (value >= 1e3) return `${+(value / 1e3).toFixed(1)}k`;
   return String(value);
+}
+
+/** Bytes in the largest unit that leaves a number of at least 1. */
+export function bytes(value) {
+  if (!isNumber(value)) return NOTHING;
+  let [rest, unit] = [value, 0];
+  while (rest >= 1024 && unit < UNITS.length - 1) {
+    rest /= 1024;
+    unit += 1;
+  }
+  return `${unit && rest < 10 ? rest.toFixed(1) : Math.round(rest)} ${UNITS[unit]}`;
 }

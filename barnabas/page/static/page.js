@@ -21,6 +21,7 @@ import { Theme } from "./theme.js";
 import { Throughput } from "./throughput.js";
 import { TimeAxis } from "./time_axis.js";
 import { Toast } from "./toast.js";
+import { Topics } from "./topics.js";
 import { Tour } from "./tour.js";
 import { Why } from "./why.js";
 
@@ -199,7 +200,35 @@ const groups = new Groups(
   },
   [access],
 );
-access.others = [groups];
+const topics = new Topics(
+  {
+    root: at("topics"),
+    board: at("board"),
+    toggle: at("topics-open"),
+    refresh: at("topics-refresh"),
+    filter: at("topics-filter"),
+    state: at("topics-state"),
+    list: at("topics-list"),
+    detail: at("topic-detail"),
+    title: at("topic-title"),
+    facts: at("topic-facts"),
+    body: at("topic-body"),
+    records: {
+      root: at("records"),
+      form: at("records-form"),
+      from: at("records-from"),
+      partition: at("records-partition"),
+      contains: at("records-contains"),
+      format: at("records-format"),
+      told: at("records-told"),
+      body: at("records-body"),
+      more: at("records-more"),
+    },
+  },
+  [access, groups],
+);
+access.others = [groups, topics];
+groups.others = [access, topics];
 const press = (id) => () => at(id).hidden || at(id).click();
 new Keyboard(at("help"), at("help-open"), [
   ["n", "Go to the nodes", () => at("nodes").focus()],
@@ -211,6 +240,7 @@ new Keyboard(at("help"), at("help-open"), [
   ["]", "Ten seconds forward", () => axis.shift(1)],
   ["l", "Start or stop the load", press("load")],
   ["t", "Start the tour", press("tour-start")],
+  ["p", "Topics: sizes, configs and records, or back", () => topics.toggle()],
   ["g", "Groups: members, offsets, lags and shared records, or back", () => groups.toggle()],
   ["a", "Access: rights, users and quotas, or back", () => access.toggle()],
   ["d", "Light or dark colours", () => theme.toggle()],
