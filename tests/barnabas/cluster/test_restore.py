@@ -28,7 +28,7 @@ def kill_all(shell: Shell) -> None:
 
 
 def read(shell: Shell, topic: str, count: int) -> list[str]:
-    return sorted(shell("consume", topic, "--from-beginning", "-n", str(count), "-k", ":").splitlines())
+    return sorted(shell("consume", topic, "--from-beginning", "-n", str(count), "-k", ":", "--exit").splitlines())
 
 
 @pytest.mark.feature("OP-07", "OP-05")
@@ -75,8 +75,11 @@ def test_a_cluster_goes_back_to_the_metadata_of_a_backup(
     out = capsys.readouterr().out
     assert out.count("1 topic with 1 partitions, 3 brokers") == 3
     assert out.count("the previous metadata log is in ") == 3
-    shell("cluster up")
+    # The backup does not know that the former leader missed records: brokers with all of them come first.
+    for name in (*CONTROLLERS, *(it for it in BROKERS if it != f"broker-{leader}")):
+        shell("cluster start", name)
     assert shell("topics list") == "events\n"
     shell("produce", "events", "-k", ":", stdin=lines_of(60, 70))
+    shell("cluster start", f"broker-{leader}")
     found = read(shell, "events", 70)
     assert found == sorted(lines_of(0, 70).splitlines()), "data logs stay as they are"
