@@ -12,7 +12,9 @@ import pytest
 from barnabas.client.consumer.reset_policy import ResetPolicy
 from barnabas.client.consumer.settings import ConsumerOptions, ConsumerSettings
 from barnabas.client.groups.assignors import RoundRobinAssignor
+from barnabas.client.schema_settings import SchemaReadingSettings
 from barnabas.client.security_settings import SecuritySettings
+from barnabas.client.settings import ClientSettings
 
 ROWS: list[dict[str, Any]] = [
     json.loads(line)
@@ -48,7 +50,8 @@ def test_the_options_are_those_of_the_settings() -> None:
 
 
 def test_every_setting_but_two_is_one_of_kafkas() -> None:
-    own = set(ConsumerSettings.model_fields) - set(SecuritySettings.model_fields)
+    registry = set(SchemaReadingSettings.model_fields) - set(ClientSettings.model_fields)
+    own = set(ConsumerSettings.model_fields) - set(SecuritySettings.model_fields) - registry
     assert own - NOT_KAFKAS <= {name_of(row) for row in ROWS}
 
 
