@@ -190,7 +190,7 @@ def test_exactly_once_in_python(
 
 @pytest.mark.client("java", "confluent-kafka", "kafka-python")
 @pytest.mark.feature("TX-08", "TX-09", "TX-13", "CG-10", "CG-12", "CG-13", "CG-21", "TX-05")
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.slow), "consumer"])
 def test_exactly_once_in_java(
     cluster_for_transformers: RunningCluster,
     protocol: str,

@@ -110,6 +110,7 @@ def test_a_transaction_holds_all_records_or_none(any_cluster: AnyCluster, shell:
 
 
 @pytest.mark.feature("TO-08", "CL-03")
+@pytest.mark.nightly_on_kafka
 def test_members_of_a_share_group_accept_release_and_reject(any_cluster: AnyCluster, shell: Shell) -> None:
     topic, group = any_cluster.create_topic("jobs"), any_cluster.new_name("workers")
     shell("configs set", "group", group, "share.auto.offset.reset=earliest")

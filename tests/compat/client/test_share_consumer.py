@@ -25,7 +25,7 @@ from barnabas import (
 )
 from tests.compat.client.any_cluster import AnyCluster
 
-pytestmark = pytest.mark.feature("CL-03")
+pytestmark = [pytest.mark.feature("CL-03"), pytest.mark.nightly_on_kafka]
 EXPLICIT: dict[str, Any] = {"share_acknowledgement_mode": "explicit"}
 
 
