@@ -192,17 +192,18 @@ async def _lost_disk(fault: Fault, operator: Operator, quorum: Quorum) -> None:
     with trio.move_on_after(fault.seconds * 2):
         while not await operator.remove(old):
             await trio.sleep(RETRY_SECONDS)
-        while not await add_again(operator, name):
+        while not await add_again(operator, name, old):
             await trio.sleep(RETRY_SECONDS)
 
 
-async def add_again(operator: Operator, name: str) -> bool:
-    """Adds a controller that observes; True if it votes."""
+async def add_again(operator: Operator, name: str, old: ReplicaKey) -> bool:
+    """Adds a controller that observes; True if it votes. Its old self, which was removed, is still listed for a while,
+    and the leader would take it for a replica that has all records, as Apache Kafka's does."""
     quorum = await operator.quorum()
     for key in quorum.observers if quorum is not None else ():
-        if _name(key) == name:
+        if _name(key) == name and key != old:
             return await operator.add(key)
-    return quorum is not None and any(_name(key) == name for key in quorum.voters)
+    return quorum is not None and any(_name(key) == name and key != old for key in quorum.voters)
 
 
 _FORMS = {

@@ -364,7 +364,7 @@ def test_voters_of_real_controllers_are_removed_added_and_lose_a_disk_under_load
             await until(lambda: lost(cluster, [old]))
             assert not await cluster.may_lose_a_voter(), "a quorum of three survives no more"
             await until(lambda: operator.remove(old))
-            await until(lambda: add_again(operator, victim))
+            await until(lambda: add_again(operator, victim, old))
             await until(lambda: lost(cluster, []))
             nursery.cancel_scope.cancel()
         await until(lambda: all_have_at_least(cluster, acknowledged))
