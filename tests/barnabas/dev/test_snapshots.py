@@ -15,7 +15,6 @@ from barnabas.dev.snapshots import copy_state, replace_state
 SMALL_SEGMENTS = {"log.segment.bytes": "1048576"}
 
 
-@pytest.mark.feature("OP-01")
 def test_topics_records_and_groups_are_as_they_were(tmp_path: Path) -> None:
     with embedded(topics=["orders"], settings=SMALL_SEGMENTS) as servers:
         group = {"bootstrap_servers": servers, "group_id": "board", "auto_offset_reset": "earliest"}
@@ -39,7 +38,6 @@ def test_topics_records_and_groups_are_as_they_were(tmp_path: Path) -> None:
             assert committed is not None and committed.offset == 10
 
 
-@pytest.mark.feature("OP-01")
 def test_a_snapshot_that_is_not_there_changes_nothing(tmp_path: Path) -> None:
     with embedded(topics=["orders"]) as servers:
         with pytest.raises(ClusterError, match="there is no snapshot"):
@@ -48,7 +46,6 @@ def test_a_snapshot_that_is_not_there_changes_nothing(tmp_path: Path) -> None:
             assert list(admin.list_topics()) == ["orders"]
 
 
-@pytest.mark.feature("OP-01")
 def test_only_segments_that_no_longer_change_are_linked(tmp_path: Path) -> None:
     data, kept = tmp_path / "data", tmp_path / "kept"
     log = data / "logs" / "t-0"
