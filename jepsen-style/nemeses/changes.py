@@ -192,13 +192,14 @@ async def _lost_disk(fault: Fault, operator: Operator, quorum: Quorum) -> None:
     with trio.move_on_after(fault.seconds * 2):
         while not await operator.remove(old):
             await trio.sleep(RETRY_SECONDS)
-        while not await add_again(operator, name, old):
+        while not await add_again(operator, name):
             await trio.sleep(RETRY_SECONDS)
 
 
-async def add_again(operator: Operator, name: str, old: ReplicaKey) -> bool:
+async def add_again(operator: Operator, name: str, old: ReplicaKey | None = None) -> bool:
     """Adds a controller that observes; True if it votes. Its old self, which was removed, is still listed for a while,
-    and the leader would take it for a replica that has all records, as Apache Kafka's does."""
+    and a leader takes it for a replica that has all records, as Apache Kafka's does: it is added, too, unless it is
+    named as `old`."""
     quorum = await operator.quorum()
     for key in quorum.observers if quorum is not None else ():
         if _name(key) == name and key != old:
