@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 
 from barnabas.check.journal import Event, What
 from barnabas.check.judge import Finding
 from barnabas.check.records import Input
+from barnabas.times import clock_text
 
 NEAR_S = 6.0
 """Seconds around the passing of the record in which faults belong to its story."""
@@ -16,7 +16,7 @@ _MOST_LINES = 24
 
 def clock(at_s: float) -> str:
     """`12:34:56.789`, in UTC."""
-    return datetime.fromtimestamp(at_s, UTC).strftime("%H:%M:%S.%f")[:-3]
+    return clock_text(int(at_s * 1000))
 
 
 def story(finding: Finding, events: Sequence[Event]) -> list[str]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
 
 from barnabas.cluster.errors import WrongArgument
+from barnabas.times import moment_ms, time_text
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _ISO_DURATION = re.compile(
     r"P(?:(?P<d>\d+)D)?(?:T(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?", re.IGNORECASE
@@ -22,13 +20,10 @@ def parse_time(option: str, text: str) -> int:
     """
     if text.isascii() and text.isdigit():
         return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise WrongArgument(f"{option} {text}: not a time, e.g. 2026-08-01T12:00:00 or 1785585600000") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // _MILLISECOND
+    time_ms = moment_ms(text)
+    if time_ms is None:
+        raise WrongArgument(f"{option} {text}: not a time, e.g. 2026-08-01T12:00:00 or 1785585600000")
+    return time_ms
 
 
 def parse_duration(option: str, text: str) -> int:
@@ -45,10 +40,4 @@ def parse_duration(option: str, text: str) -> int:
 
 def iso_time(timestamp_ms: int) -> str:
     """`2026-08-01T12:00:00.000Z`, or `-` for a negative timestamp."""
-    if timestamp_ms < 0:
-        return "-"
-    try:
-        moment = _EPOCH + timestamp_ms * _MILLISECOND
-    except OverflowError:
-        return str(timestamp_ms)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return "-" if timestamp_ms < 0 else time_text(timestamp_ms) or str(timestamp_ms)

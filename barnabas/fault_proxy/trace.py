@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +17,7 @@ from barnabas.fault_proxy.dialogue import Seen
 from barnabas.fault_proxy.requests import Asked, read_request
 from barnabas.fault_proxy.shown import MOST_VALUES, errors_in, has_secrets, names_secret_configs, shown
 from barnabas.fault_proxy.topics import TopicNames, topics_of
+from barnabas.times import clock_text
 
 MOST_FRAME_BYTES = 1 << 20
 """The default for the longest request that a trace keeps as bytes."""
@@ -86,7 +86,7 @@ class Entry:
     def line(self, topics: TopicNames) -> str:
         """One line: time, connection, client, direction, API, version, topics or errors, rule."""
         seen = self.seen
-        clock = datetime.fromtimestamp(self.time_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
+        clock = clock_text(self.time_ms)
         words = [
             clock,
             f"#{seen.connection}",

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from barnabas.rest.errors import refused
-from barnabas.rest.records import FORMATS, moment_ms
+from barnabas.rest.records import FORMATS
+from barnabas.times import moment_ms
 
 MOST_AT_ONCE = 1_000
 MOST_WAIT_MS = 30_000

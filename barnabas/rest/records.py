@@ -11,10 +11,10 @@ import binascii
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from barnabas.rest.errors import RestError, refused
+from barnabas.times import moment_ms, time_text
 
 if TYPE_CHECKING:
     from barnabas.client.consumer.record import ConsumerRecord
@@ -24,8 +24,6 @@ MOST_RECORDS = 1_000
 """Records in one body."""
 FORMATS = ("string", "json", "binary")
 _KEYS = frozenset({"partition_id", "headers", "key", "value", "timestamp", "original_size"})
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 _BLANKS = " \t\r\n"
 
 
@@ -148,15 +146,6 @@ def _timestamp(found: Any, number: int) -> int | None:
     return time_ms
 
 
-def moment_ms(text: str) -> int | None:
-    """Milliseconds since the epoch of an ISO 8601 time, in UTC unless it says otherwise; None if it is no time."""
-    try:
-        moment = datetime.fromisoformat(text)
-        return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
-    except (ValueError, OverflowError):
-        return None
-
-
 def written_json(given: GivenRecord, place: RecordMetadata, cluster_id: str) -> dict[str, Any]:
     """The answer for a record that is in the log."""
     answer: dict[str, Any] = {
@@ -165,7 +154,7 @@ def written_json(given: GivenRecord, place: RecordMetadata, cluster_id: str) -> 
         "topic_name": place.topic,
         "partition_id": place.partition,
         "offset": place.offset,
-        "timestamp": _iso(place.timestamp_ms),
+        "timestamp": time_text(place.timestamp_ms),
     }
     for name, kind, data in zip(("key", "value"), given.types, (given.key, given.value), strict=True):
         if kind is not None:
@@ -185,7 +174,7 @@ def record_json(record: ConsumerRecord, formats: tuple[str, str]) -> dict[str, A
         "topic_name": record.topic,
         "partition_id": record.partition,
         "offset": record.offset,
-        "timestamp": _iso(record.timestamp_ms),
+        "timestamp": time_text(record.timestamp_ms),
         "headers": [
             {"name": name, "value": None if value is None else base64.b64encode(value).decode()}
             for name, value in record.headers
@@ -206,15 +195,6 @@ def _shown(data: bytes | None, kind: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         pass
     return {"type": "BINARY", "data": base64.b64encode(data).decode()}
-
-
-def _iso(time_ms: int) -> str | None:
-    if time_ms < 0:
-        return None
-    try:
-        return (_EPOCH + time_ms * _MILLISECOND).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except OverflowError:
-        return None
 
 
 def _short(found: object) -> str:

@@ -14,7 +14,8 @@ from barnabas.client.consumer.record import ConsumerRecord, TimestampType
 from barnabas.client.producer.record_metadata import RecordMetadata
 from barnabas.rest.errors import RestError
 from barnabas.rest.reading import event_id, positions_in, wanted_of
-from barnabas.rest.records import MOST_RECORDS, moment_ms, record_json, records_in, written_json
+from barnabas.rest.records import MOST_RECORDS, record_json, records_in, written_json
+from barnabas.times import moment_ms
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 headers = st.lists(st.tuples(texts, st.none() | st.binary()), max_size=3)
