@@ -58,6 +58,7 @@ class Rest:
         self._nursery: trio.Nursery | None = None
         self._producer: Producer | None = None
         self._has_producer = trio.Event()
+        self._cluster_id: str | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled."""
@@ -82,9 +83,11 @@ class Rest:
 
     async def shapes(self, base: str, cluster_id: str) -> Shapes:
         """Raises `RestError` if the cluster has another id."""
-        found = await self.call(lambda admin: admin.describe_cluster())
-        if found.cluster_id != cluster_id:
-            raise RestError(404, 404, f"the cluster is {found.cluster_id}; got {cluster_id}")
+        if cluster_id != self._cluster_id:
+            # It may have been asked before the cluster was there, or for another one.
+            self._cluster_id = (await self.call(lambda admin: admin.describe_cluster())).cluster_id
+        if cluster_id != self._cluster_id:
+            raise RestError(404, 404, f"the cluster is {self._cluster_id}; got {cluster_id}")
         return Shapes(base, cluster_id)
 
     # ---- writing
