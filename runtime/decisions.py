@@ -119,7 +119,7 @@ class Notepad:
         raise NotImplementedError
 
     def accepts(self, kind: DecisionKind) -> bool:
-        """Whether to make a note of a decision that comes in thousands, once for each partition."""
+        """True if a note is to be made of a decision that comes in thousands, once for each partition."""
         return True
 
 

@@ -23,7 +23,7 @@ LocalAddress = Callable[[str, int, int], tuple[str, int]]
 
 @cache
 def has_addresses(kind: type[Struct], version: int) -> bool:
-    """Whether a response, or an item of one, can name addresses of nodes."""
+    """True if a response, or an item of one, can name addresses of nodes."""
     return _id_field(kind, version) is not None or bool(_ways(kind, version))
 
 

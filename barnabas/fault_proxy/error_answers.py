@@ -85,7 +85,7 @@ def merge(answer: Any, refused: Any, version: int) -> None:
 
 
 def has_errors_by_topic(request: Message, version: int) -> bool:
-    """Whether the answer says an error for each topic that a request names, beside its name or id."""
+    """True if the answer reports an error for each topic that a request names, beside its name or id."""
     if request.API_KEY in AT_THE_TOP_ONLY:
         return False
     return _says_errors_by_topic(API_SPECS[ApiKey(request.API_KEY)].response_type(), version, is_topic=False)
@@ -106,7 +106,7 @@ def _says_errors_by_topic(kind: type[Struct], version: int, *, is_topic: bool) -
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two items are about the same: a group, a topic, a transaction."""
+    """True if two items are about the same: a group, a topic, a transaction."""
     names = [spec.name for spec in one.FIELDS if spec.type.element is None and spec.type.struct is None]
     identity = [name for name in names if "error" not in name and "throttle" not in name]
     return bool(identity) and all(getattr(one, name) == getattr(other, name) for name in identity[:2])

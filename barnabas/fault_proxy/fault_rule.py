@@ -144,12 +144,12 @@ class FaultRule(BaseModel):
 
     @property
     def needs_answer(self) -> bool:
-        """Whether it does something to the answer of a broker, and so nothing to a request that gets none."""
+        """True if it does something to the answer of a broker, and so nothing to a request that gets none."""
         changes = self.applied or self.drop == "response" or self.cut in ("response", "mid-frame")
         return changes or (self.error is None and bool(self.response_delay_ms or self.throttle_ms))
 
     def is_about(self, api_key: int, client_id: str | None) -> bool:
-        """Whether API and client match."""
+        """True if API and client match."""
         return self.api_key in (None, api_key) and (self.client is None or fnmatchcase(client_id or "", self.client))
 
     def is_about_topic(self, name: str) -> bool:

@@ -58,7 +58,7 @@ class Asked:
 
     @property
     def is_readable(self) -> bool:
-        """Whether the body can be decoded."""
+        """True if the body can be decoded."""
         return self._body is not None
 
     @property
@@ -82,7 +82,7 @@ class Asked:
         return self.api_key == ApiKey.PRODUCE and self.is_readable and self.decoded.acks == 0
 
     def is_about(self, fault: FaultRule, topics: TopicNames) -> bool:
-        """Whether a rule for its API and client is about it: about a topic that it names, if the rule has one."""
+        """True if a rule for its API and client is about it: about a topic that it names, if the rule has one."""
         if fault.needs_answer and self.wants_no_answer:
             return False
         if fault.topic is None:

@@ -32,7 +32,7 @@ class Rule:
         return f"{self.number}: {self.text} (matched {self.matched}, struck {self.struck})"
 
     def strikes(self, chance: Chance) -> bool:
-        """Whether it strikes a request that it is about. To be called once for each: it counts them."""
+        """True if it strikes a request that it is about. To be called once for each: it counts them."""
         fault = self.fault
         self.matched += 1
         past = self.matched - 1 - fault.after

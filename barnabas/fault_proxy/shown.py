@@ -35,12 +35,12 @@ def errors_in(struct: Any, version: int) -> list[str]:
 
 @cache
 def has_secrets(spec: ApiSpec) -> bool:
-    """Whether requests have fields that no trace may contain."""
+    """True if requests have fields that no trace may contain."""
     return _has_secrets(spec.request_type())
 
 
 def names_secret_configs(struct: Any) -> bool:
-    """Whether a request changes configs that are passwords or keys."""
+    """True if a request changes configs that are passwords or keys."""
     if _is_secret_config(struct):
         return True
     for spec in struct.FIELDS:

@@ -46,7 +46,7 @@ IsMeant = Callable[[str], bool]
 
 @cache
 def names_topics(spec: ApiSpec) -> bool:
-    """Whether requests of some version name topics."""
+    """True if requests of some version name topics."""
     return _leads_to_topics(spec.request_type(), is_topic=False)
 
 
@@ -56,7 +56,7 @@ def topics_of(request: Message, version: int, name_of: NameOf) -> set[str]:
 
 
 def asks_for_all(request: Any) -> bool:
-    """Whether a Metadata request asks for all topics."""
+    """True if a Metadata request asks for all topics."""
     return request.API_KEY == ApiKey.METADATA and not request.topics
 
 
@@ -92,7 +92,7 @@ def split(request: Any, version: int, name_of: NameOf, is_meant: IsMeant) -> tup
 
 @cache
 def names_a_topic(kind: type[Struct]) -> bool:
-    """Whether an item of a response, or a resource, is about one topic by a field of its own."""
+    """True if an item of a response, or a resource, is about one topic by a field of its own."""
     names = {spec.name for spec in kind.FIELDS if spec.type.element is None}
     return bool(names & {*NAME_FIELDS, ID_FIELD, "resource_name"})
 

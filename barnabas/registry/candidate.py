@@ -115,7 +115,7 @@ class Candidate:
         self._is_waiting = False
 
     def leads(self, now_ms: int) -> bool:
-        """Whether it may write: nobody else can have been elected, as the coordinator counts it in for the length of a
+        """True if it may write: nobody else can have been elected, as the coordinator counts it in for the length of a
         session from the last accepted request on."""
         return (
             self.state is CandidateState.STABLE

@@ -34,7 +34,7 @@ class Election:
 
     @property
     def leads(self) -> bool:
-        """Whether this registry may write."""
+        """True if this registry may write."""
         return self._candidate.leads(self._cluster.now_ms())
 
     @property

@@ -94,7 +94,7 @@ class _Comparison:
                 yield from self._arrays(original, update)
 
     def _matches_a_part(self, original: Node, update: Node) -> bool:
-        """Whether one of them is a combination, and a part of it decides alone."""
+        """True if one of them is a combination, and a part of it decides alone."""
         if original.kind != "combined" and update.kind == "combined":
             decides = len(update.parts) == 1 or update.criterion in ("anyOf", "oneOf")
             return decides and any(not self.compare(original, each) for each in update.parts)
@@ -314,7 +314,7 @@ def _enums(before: list[Any], after: list[Any]) -> Found:
 
 
 def _is_open(node: Node) -> bool:
-    """Whether it accepts properties of any name and kind beyond those that it names."""
+    """True if it accepts properties of any name and kind beyond those that it names."""
     rest, unevaluated = node.schema("additionalProperties"), node.schema("unevaluatedProperties")
     if node.raw.get("patternProperties") or (rest is not None and rest.kind != "true"):
         return False

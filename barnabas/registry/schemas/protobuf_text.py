@@ -52,7 +52,7 @@ def type_name(field: FieldDescriptorProto) -> str:
 
 
 def has_custom_options(file: FileDescriptorProto) -> bool:
-    """Whether it has options that other files define: a descriptor has them as unknown fields."""
+    """True if it has options that other files define: a descriptor has them as unknown fields."""
     return any(_is_custom(each) for each in _all_options(file))
 
 
