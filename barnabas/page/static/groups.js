@@ -1,10 +1,10 @@
 // The view "Groups": groups of all types, and one of them with its members, tasks, offsets, lags and shared records.
 
-import { AccessTable, tableOf } from "./access_table.js";
-import { element, setAttribute, setOptions, setText } from "./element.js";
+import { tableOf } from "./access_table.js";
+import { element, setText } from "./element.js";
+import { ListView } from "./list_view.js";
 import { clock, count, duration, isNumber, NOTHING } from "./numbers.js";
 
-const TYPING_MS = 250;
 const REFRESH_MS = 2_000;
 const TYPES = [
   ["", "all types"],
@@ -52,80 +52,25 @@ const SPANS = [
   ["lock ends", "lock_ends_ms", (ms) => clock(ms)],
 ];
 
-export class Groups {
-  /** `parts` are elements; `others` are the views that make room for this one. */
+export class Groups extends ListView {
+  /** `parts` and `others` as in `ListView`. */
   constructor(parts, others) {
-    Object.assign(this, { parts, others });
-    this.path = "/groups";
-    this.asked = 0;
-    const columns = [
-      ["group", "who", (name) => this.#button(name)],
+    const columns = (button) => [
+      ["group", "who", button],
       ["type", "type"],
       ["state", "state"],
       ["protocol", "protocol"],
     ];
-    this.table = new AccessTable(parts.list, "groups", columns, this);
-    setOptions(parts.type, TYPES);
-    parts.toggle.addEventListener("click", () => this.toggle());
-    parts.refresh.addEventListener("click", () => this.#load());
-    parts.type.addEventListener("change", () => this.#load());
-    parts.filter.addEventListener("input", () => {
-      clearTimeout(this.typing);
-      this.typing = setTimeout(() => {
-        this.table.start = 0;
-        this.table.load();
-      }, TYPING_MS);
-    });
-    setInterval(() => this.shown && !document.hidden && this.group && this.#describe(), REFRESH_MS);
-  }
-
-  get shown() {
-    return !this.parts.root.hidden;
+    super(parts, others, { name: "groups", one: "group", kinds: TYPES, columns });
+    setInterval(() => this.shown && !document.hidden && this.chosen && this.describe(), REFRESH_MS);
   }
 
   get filter() {
-    return { group: this.parts.filter.value.trim(), type: this.parts.type.value };
+    return { group: this.parts.filter.value.trim(), type: this.parts.kind.value };
   }
 
-  toggle() {
-    const show = !this.shown;
-    if (show) for (const other of this.others) if (other.shown) other.toggle();
-    this.parts.root.hidden = !show;
-    this.parts.board.hidden = show;
-    setAttribute(this.parts.toggle, "aria-pressed", show ? "true" : "false");
-    if (show) this.#load();
-  }
-
-  #load() {
-    this.table.load();
-    if (this.group) this.#describe();
-  }
-
-  #button(name) {
-    const button = element("button", { type: "button", class: "quiet name" }, name);
-    button.addEventListener("click", () => {
-      this.group = name;
-      this.#describe();
-    });
-    return button;
-  }
-
-  async #describe() {
-    const mine = ++this.asked;
-    let answer;
-    try {
-      const response = await fetch(`/group?${new URLSearchParams({ group: this.group })}`);
-      if (!response.ok) throw new Error((await response.text()).trim().slice(0, 300));
-      answer = await response.json();
-    } catch (error) {
-      answer = { group: this.group, problem: `It could not be loaded: ${error.message}` };
-    }
-    if (mine === this.asked) this.#show(answer);
-  }
-
-  #show(answer) {
+  show(answer) {
     const { title, facts, body } = this.parts;
-    this.parts.detail.hidden = false;
     setText(title, answer.group);
     setText(facts, answer.problem ? "" : summary(answer));
     const sections = answer.problem ? [element("p", { class: "plain" }, answer.problem)] : sectionsOf(answer);
