@@ -29,9 +29,7 @@ from barnabas.client.admin import Admin as TrioAdmin
 from barnabas.client.consumer.consumer import Consumer as TrioConsumer
 from barnabas.client.consumer.listener import OnPartitions, RebalanceListener
 from barnabas.client.consumer.record import ConsumerRecord
-from barnabas.client.interceptors import ProducerRecord
 from barnabas.client.metadata import TopicPartition
-from barnabas.client.producer.delivery_time import delivery_header
 from barnabas.client.producer.future import FutureRecordMetadata
 from barnabas.client.producer.producer import Producer as TrioProducer
 from barnabas.client.producer.record_metadata import Outcome, RecordMetadata
@@ -39,7 +37,7 @@ from barnabas.client.shares.acknowledgements import Acknowledged
 from barnabas.client.shares.record import ShareRecord
 from barnabas.client.shares.share_consumer import OnAcknowledged
 from barnabas.client.shares.share_consumer import ShareConsumer as TrioShareConsumer
-from barnabas.sync import HolderInLoop
+from barnabas.sync import HolderInLoop, OutcomeOfRecord, record_to_send
 
 __all__ = ["Admin", "Consumer", "Producer", "RebalanceListener", "ShareConsumer"]
 
@@ -128,23 +126,14 @@ def _immediate(method: Callable[..., Any] | None) -> Callable[..., Any]:
     return call
 
 
-class Future:
+class Future(OutcomeOfRecord):
     """The outcome of one record: `FutureRecordMetadata` of `barnabas` for asyncio."""
 
-    __slots__ = ("_bridge", "_future")
+    __slots__ = ("_bridge",)
 
     def __init__(self, bridge: Bridge, future: FutureRecordMetadata) -> None:
+        super().__init__(future)
         self._bridge = bridge
-        self._future = future
-
-    @property
-    def done(self) -> bool:
-        """True if the outcome is known."""
-        return self._future.done
-
-    def exception(self) -> Exception | None:
-        """The reason of the failure; None if it was delivered, or is not `done`."""
-        return self._future.exception()
 
     def result(self) -> RecordMetadata:
         """Topic, partition and offset. Raises the reason of a failure, and IllegalStateException if it is not done."""
@@ -159,9 +148,6 @@ class Future:
             yield from self._bridge.call(self._future.outcome).__await__()
         return self._future.result()
 
-    def __repr__(self) -> str:
-        return repr(self._future)
-
 
 @_on_asyncio(TrioAdmin)
 class _Admin(_Facade): ...
@@ -170,11 +156,8 @@ class _Admin(_Facade): ...
 @_on_asyncio(TrioProducer)
 class _Producer(_Facade):
     async def send(self, topic: str, value: Any = None, **of_record: Any) -> RecordMetadata:
-        delivery = {name: of_record.pop(name) for name in ("deliver_at", "deliver_after") if name in of_record}
-        if any(time is not None for time in delivery.values()):
-            of_record["headers"] = (*of_record.get("headers", ()), delivery_header(**delivery))
         # One step in the client's loop sends the record, and a callback reports the response: no task is made.
-        record = ProducerRecord(topic, value, **of_record)
+        record = record_to_send(topic, value, **of_record)
         begun = await self._bridge.until_notified(bind(self._client.begin_send, record))
         return begun.result() if isinstance(begun, FutureRecordMetadata) else await self._bridge.call(begun)
 

@@ -112,23 +112,45 @@ def immediate(method: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[Fa
     return call
 
 
-class Future:
-    """The outcome of one record."""
+def record_to_send(
+    topic: str, value: Any, *, deliver_at: Any = None, deliver_after: Any = None, **of_record: Any
+) -> ProducerRecord:
+    """The arguments of `send` as a record."""
+    if deliver_at is not None or deliver_after is not None:
+        header = delivery_header(deliver_at=deliver_at, deliver_after=deliver_after)
+        of_record["headers"] = (*of_record.get("headers", ()), header)
+    return ProducerRecord(topic, value, **of_record)
 
-    __slots__ = ("_future", "_portal")
 
-    def __init__(self, portal: Portal, future: FutureRecordMetadata) -> None:
-        self._portal = portal
+class OutcomeOfRecord:
+    """As much of the outcome of one record as is known without waiting."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self, future: FutureRecordMetadata) -> None:
         self._future = future
 
     @property
     def done(self) -> bool:
-        """Whether the outcome is known."""
+        """True if the outcome is known."""
         return self._future.done
 
     def exception(self) -> Exception | None:
         """The reason of the failure; None if it was delivered, or is not `done`."""
         return self._future.exception()
+
+    def __repr__(self) -> str:
+        return repr(self._future)
+
+
+class Future(OutcomeOfRecord):
+    """The outcome of one record."""
+
+    __slots__ = ("_portal",)
+
+    def __init__(self, portal: Portal, future: FutureRecordMetadata) -> None:
+        super().__init__(future)
+        self._portal = portal
 
     def result(self) -> RecordMetadata:
         """Wait for the acknowledgement; returns topic, partition and offset. Raises the reason of a failure."""
@@ -138,9 +160,6 @@ class Future:
 
     async def _wait(self) -> RecordMetadata:
         return await self._future
-
-    def __repr__(self) -> str:
-        return repr(self._future)
 
 
 class Producer(Facade[AsyncProducer]):
@@ -171,11 +190,8 @@ class Producer(Facade[AsyncProducer]):
 
     @functools.wraps(AsyncProducer.send, assigned=("__doc__",))
     def send(self, topic: str, value: Any = None, **of_record: Any) -> RecordMetadata:
-        delivery = {name: of_record.pop(name) for name in ("deliver_at", "deliver_after") if name in of_record}
-        if any(time is not None for time in delivery.values()):
-            of_record["headers"] = (*of_record.get("headers", ()), delivery_header(**delivery))
         # One step in the loop's thread sends the record, and the response is reported by a callback: no task is made.
-        record = ProducerRecord(topic, value, **of_record)
+        record = record_to_send(topic, value, **of_record)
         begun = self._portal.call_until_notified(bind(self._client.begin_send, record))
         return begun.result() if isinstance(begun, FutureRecordMetadata) else self._portal.call(begun)
 
