@@ -1,0 +1,172 @@
+"""Core: the remote segments of one partition by leader epoch and offset: Kafka's RemoteLogMetadataCache.
+
+Leaders of different epochs may copy segments that overlap. For each leader epoch a segment is *referenced* (reads find
+it), or *unreferenced*: it is being copied or deleted, or the segments of its epoch cover all of its offsets without it.
+Unreferenced ones are kept until they are deleted, since their objects may exist.
+
+A referenced segment is never covered by another one, so of those that begin at or before an offset the last one reaches
+farthest. Kafka lets a late, shorter copy hide a longer one, and loses the offsets between their ends: here it stays
+unreferenced.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from operator import attrgetter
+
+from barnabas.protocol.primitives import uuid_to_string
+from barnabas.storage.remote.segment import (
+    RemotePartitionKey,
+    RemoteSegment,
+    SegmentState,
+    SegmentUpdate,
+    may_move,
+)
+
+log = logging.getLogger(__name__)
+
+_by_start = attrgetter("start_offset")
+
+
+class PartitionSegments:
+    """One partition. Segments that reached DELETE_SEGMENT_FINISHED are forgotten."""
+
+    __slots__ = ("_by_id", "_epochs", "is_complete", "key")
+
+    def __init__(self, key: RemotePartitionKey) -> None:
+        self.key = key
+        self.is_complete = False
+        """False while earlier records are read: an update of an unknown segment is one of a deleted segment then."""
+        self._by_id: dict[bytes, RemoteSegment] = {}
+        self._epochs: dict[int, _EpochSegments] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def apply(self, record: RemoteSegment | SegmentUpdate) -> bool:
+        """Apply the next record of the partition. False if it was dropped: it contradicts those before it."""
+        known = self._by_id.get(record.segment_id)
+        if not self._is_next(known, record):
+            return False
+        segment = record if isinstance(record, RemoteSegment) else known.updated(record) if known else None
+        if segment is None:
+            return False
+        if segment.state is SegmentState.DELETE_SEGMENT_FINISHED:
+            del self._by_id[segment.segment_id]
+        else:
+            self._by_id[segment.segment_id] = segment
+        for epoch, start_offset in segment.leader_epochs:
+            of_epoch = self._epochs.get(epoch)
+            if of_epoch is None:
+                of_epoch = self._epochs[epoch] = _EpochSegments()
+            of_epoch.moved(segment.segment_id, start_offset, segment.end_offset_of(epoch), segment.state)
+        return True
+
+    def _is_next(self, known: RemoteSegment | None, record: RemoteSegment | SegmentUpdate) -> bool:
+        name = f"segment {uuid_to_string(record.segment_id)} of {self.key}"
+        if isinstance(record, SegmentUpdate) and known is None:
+            if self.is_complete:
+                log.warning("%s is unknown: its move to %s is ignored", name, record.state.name)
+            return False
+        if isinstance(record, RemoteSegment) and record.state is not SegmentState.COPY_SEGMENT_STARTED:
+            log.error("%s cannot begin as %s: its record is ignored", name, record.state.name)
+            return False
+        before = None if known is None else known.state
+        if may_move(before, record.state):
+            return True
+        log.error("%s cannot move from %s to %s: its record is ignored", name, before, record.state.name)
+        return False
+
+    # -- answers
+
+    def segment_for(self, leader_epoch: int, offset: int) -> RemoteSegment | None:
+        """The readable segment with `offset`, if a leader of `leader_epoch` wrote it."""
+        of_epoch = self._epochs.get(leader_epoch)
+        segment_id = None if of_epoch is None else of_epoch.at(offset)
+        return None if segment_id is None else self._by_id[segment_id]
+
+    def next_with_transactions(self, leader_epoch: int, offset: int) -> RemoteSegment | None:
+        """The first of the contiguous readable segments from `offset` on that has a transaction index."""
+        segment = self.segment_for(leader_epoch, offset)
+        while segment is not None and segment.transaction_index_is_empty:
+            segment = self.segment_for(leader_epoch, segment.end_offset + 1)
+        return segment
+
+    def highest_offset(self, leader_epoch: int) -> int | None:
+        """Last offset of `leader_epoch` that was ever copied, inclusive; it stays if the segment is deleted."""
+        of_epoch = self._epochs.get(leader_epoch)
+        return None if of_epoch is None else of_epoch.highest_offset
+
+    def all(self) -> list[RemoteSegment]:
+        """All segments, in the order in which they were begun."""
+        return list(self._by_id.values())
+
+    def of_epoch(self, leader_epoch: int) -> list[RemoteSegment]:
+        """All segments with records of `leader_epoch`, unreferenced ones as well, by start offset."""
+        of_epoch = self._epochs.get(leader_epoch)
+        if of_epoch is None:
+            return []
+        return sorted((self._by_id[each] for each in of_epoch.all_ids()), key=_by_start)
+
+    def size_bytes(self, leader_epochs: Iterable[int]) -> int:
+        """Bytes of the readable segments with records of these epochs, each counted once."""
+        ids = {each for epoch in leader_epochs if epoch in self._epochs for each in self._epochs[epoch].referenced_ids()}
+        return sum(self._by_id[each].size_bytes for each in ids)
+
+
+class _EpochSegments:
+    """Segments with records of one leader epoch: Kafka's RemoteLogLeaderEpochState."""
+
+    __slots__ = ("_ends", "_ids", "_starts", "_unreferenced", "highest_offset")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self._ids: list[bytes] = []
+        """Referenced segments: first and last offset of the epoch, and the id. All three columns ascend."""
+        self._unreferenced: dict[bytes, None] = {}
+        self.highest_offset: int | None = None
+
+    def moved(self, segment_id: bytes, start_offset: int, end_offset: int, state: SegmentState) -> None:
+        if state is SegmentState.COPY_SEGMENT_STARTED:
+            self._unreferenced[segment_id] = None
+        elif state is SegmentState.COPY_SEGMENT_FINISHED:
+            self._finished(segment_id, start_offset, end_offset)
+        else:
+            self._remove(segment_id, start_offset)
+            if state is SegmentState.DELETE_SEGMENT_STARTED:
+                self._unreferenced[segment_id] = None
+
+    def _finished(self, segment_id: bytes, start_offset: int, end_offset: int) -> None:
+        if self.highest_offset is None or end_offset > self.highest_offset:
+            self.highest_offset = end_offset
+        self._remove(segment_id, start_offset)
+        covering = bisect_right(self._starts, start_offset) - 1
+        if covering >= 0 and self._ends[covering] >= end_offset:
+            self._unreferenced[segment_id] = None
+            return
+        first = bisect_left(self._starts, start_offset)
+        after = bisect_right(self._ends, end_offset)
+        self._unreferenced.update(dict.fromkeys(self._ids[first:after]))
+        self._starts[first:after] = [start_offset]
+        self._ends[first:after] = [end_offset]
+        self._ids[first:after] = [segment_id]
+
+    def _remove(self, segment_id: bytes, start_offset: int) -> None:
+        self._unreferenced.pop(segment_id, None)
+        place = bisect_left(self._starts, start_offset)
+        if place < len(self._ids) and self._ids[place] == segment_id:
+            del self._starts[place], self._ends[place], self._ids[place]
+
+    def at(self, offset: int) -> bytes | None:
+        place = bisect_right(self._starts, offset) - 1
+        return self._ids[place] if place >= 0 and self._ends[place] >= offset else None
+
+    def referenced_ids(self) -> Iterable[bytes]:
+        return self._ids
+
+    def all_ids(self) -> Iterable[bytes]:
+        yield from self._ids
+        yield from self._unreferenced
