@@ -15,10 +15,12 @@ import trio
 from barnabas.broker.remote.ports import RemotePorts
 from barnabas.broker.remote.segment_store import SegmentFiles
 from barnabas.broker.remote.tended import Attempt, LeadershipEnded, Tended
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.primitives import uuid_to_string
 from barnabas.runtime.decisions import DecisionKind
 from barnabas.runtime.object_store import StoreError
 from barnabas.runtime.uuids import random_uuid
+from barnabas.storage.log import PartitionLog
 from barnabas.storage.remote.copying import bytes_to_copy, next_to_copy
 from barnabas.storage.remote.lineage import first_readable, last_copied, proven_end
 from barnabas.storage.remote.partition_segments import PartitionSegments
@@ -46,7 +48,7 @@ class Copier:
         if segments is None:
             return False
         partition = tended.partition
-        learn_what_is_copied(tended, segments)
+        self._learn(tended, segments)
         if not partition.is_leader:
             self._give_up(tended)
             tended.gauges.copy_lag_bytes = tended.gauges.copy_lag_segments = 0
@@ -57,7 +59,7 @@ class Copier:
             self._begin_to_lead(tended, segments)
             tended.led_epoch = epoch
         try:
-            while tended.leads(epoch) and partition.log.config.copies_to_remote:
+            while tended.leads(epoch) and partition.log.config.copies_to_remote and self._ports.metadata.lost is None:
                 candidate = next_to_copy(
                     [each.base_offset for each in partition.log.segments],
                     partition.log.highest_copied_offset,
@@ -67,10 +69,17 @@ class Copier:
                 if candidate is None:
                     break
                 await self._copy(tended, candidate.base_offset, epoch)
-                learn_what_is_copied(tended, segments)
+                self._learn(tended, segments)
         finally:
             self._measure_lag(tended)
         return True
+
+    def _learn(self, tended: Tended, segments: PartitionSegments) -> None:
+        if self._ports.metadata.lost is None:
+            learn_what_is_copied(tended.partition.log, segments)
+        else:
+            # What only these records make readable may not be deleted from this disk.
+            tended.partition.log.highest_copied_offset = -1
 
     def _give_up(self, tended: Tended) -> None:
         tended.give_up_attempt(self._ports.world.wall_clock.now_ms())
@@ -117,6 +126,11 @@ class Copier:
         except LeadershipEnded as error:
             log.info("%s: its copy of segment %d stops: %s", tended, base_offset, error)
             self._give_up(tended)
+        except KafkaError as error:
+            if error.code == ErrorCode.INVALID_RECORD:
+                # Another leader has begun to delete it.
+                self._give_up(tended)
+            raise
         finally:
             export.close()
 
@@ -200,9 +214,8 @@ class Copier:
             raise LeadershipEnded(f"offset {export.end_offset - 1} is not stable any more")
 
 
-def learn_what_is_copied(tended: Tended, segments: PartitionSegments) -> None:
+def learn_what_is_copied(partition_log: PartitionLog, segments: PartitionSegments) -> None:
     """Set the highest copied offset of the log: local retention deletes up to there."""
-    partition_log = tended.partition.log
     local_start, end = partition_log.local_log_start_offset, partition_log.log_end_offset
     proven = proven_end(partition_log.epochs, end, segments, local_start)
     if proven > local_start:

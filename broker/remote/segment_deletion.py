@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from barnabas.broker.remote.ports import RemotePorts
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.runtime.object_store import StoreError
 from barnabas.storage.remote.segment import RemoteSegment, SegmentState, SegmentUpdate
 
@@ -33,4 +34,9 @@ async def delete_segment(ports: RemotePorts, segment: RemoteSegment, may_go_on: 
 async def _publish(ports: RemotePorts, segment: RemoteSegment, state: SegmentState) -> None:
     now_ms = ports.world.wall_clock.now_ms()
     update = SegmentUpdate(segment.key, segment.segment_id, now_ms, state, ports.node_id, segment.custom_metadata)
-    await ports.metadata.publish(update)
+    try:
+        await ports.metadata.publish(update)
+    except KafkaError as error:
+        # Another broker deletes it as well, and is ahead.
+        if error.code != ErrorCode.INVALID_RECORD:
+            raise
