@@ -26,25 +26,6 @@ FAULT_POINTS: Mapping[str, Sequence[str]] = {
         "log_dir_move.caught_up",
         "log_dir_move.renamed",
         "log_dir_move.swapped",
-        "remote.copy.started",
-        "remote.copy.stored.index",
-        "remote.copy.stored.timeindex",
-        "remote.copy.stored.txnindex",
-        "remote.copy.stored.snapshot",
-        "remote.copy.stored.leader_epoch_checkpoint",
-        "remote.copy.stored.log",
-        "remote.copy.stored",
-        "remote.copy.finished",
-        "remote.delete.start_moved",
-        "remote.delete.started",
-        "remote.delete.deleted.log",
-        "remote.delete.deleted.index",
-        "remote.delete.deleted.timeindex",
-        "remote.delete.deleted.txnindex",
-        "remote.delete.deleted.snapshot",
-        "remote.delete.deleted.leader_epoch_checkpoint",
-        "remote.delete.deleted",
-        "remote.delete.finished",
         "delayed.delivery.built",
         "delayed.delivery.appended",
         "raft.fetched.written",
@@ -79,6 +60,23 @@ DISK_POINTS: Mapping[str, Sequence[str]] = {
     "controller": ("disk.renamed.quorum-state", "disk.renamed.*.checkpoint"),
 }
 """Fault points of disks that can be broken: a file was just renamed."""
+
+REMOTE_POINTS: Sequence[str] = (
+    "remote.copy.started",
+    "remote.copy.stored",
+    "remote.copy.finished",
+    "remote.delete.start_moved",
+    "remote.delete.started",
+    "remote.delete.deleted",
+    "remote.delete.finished",
+)
+"""Fault points of brokers with tiered storage. No other broker comes by them."""
+
+_OF_A_SEGMENT = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".leader_epoch_checkpoint")
+REMOTE_OBJECT_POINTS: Sequence[str] = tuple(
+    point + suffix for point in ("remote.copy.stored", "remote.delete.deleted") for suffix in _OF_A_SEGMENT
+)
+"""The same, after each object of a segment."""
 
 
 def all_points() -> tuple[str, ...]:

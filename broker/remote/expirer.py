@@ -18,6 +18,10 @@ from barnabas.storage.remote.expiry import ABANDONED_AFTER_MS, Expiry, ExpiryFac
 from barnabas.storage.remote.partition_segments import PartitionSegments
 from barnabas.storage.remote.segment import RemoteSegment
 
+SWEEP_INTERVAL_MS = 6 * 3600 * 1000
+ORPHAN_AGE_MS = 3600 * 1000
+"""An object may be younger than the record about it seems to be: the store has a clock of its own."""
+
 log = logging.getLogger(__name__)
 
 
@@ -49,9 +53,23 @@ class Expirer:
                 partition.advance_log_start(expiry.log_start_offset)
                 self._ports.world.fault_point("remote.delete.start_moved")
                 await self._delete(tended, list(expiry.delete.values()), epoch)
+                await self._sweep(tended, segments)
         except LeadershipEnded as error:
             log.info("%s: deletion of remote segments stops: %s", tended, error)
         return True
+
+    async def _sweep(self, tended: Tended, segments: PartitionSegments) -> None:
+        """Now and then: delete what the store has and the metadata does not know."""
+        world = self._ports.world
+        now_ms = world.monotonic.now_ms()
+        if tended.swept_ms is not None and now_ms - tended.swept_ms < SWEEP_INTERVAL_MS:
+            return
+        tended.swept_ms = now_ms
+        known = {segment.segment_id for segment in segments.all()}
+        orphans = await self._ports.store.orphans(tended.key, known, world.wall_clock.now_ms() - ORPHAN_AGE_MS)
+        for orphan in orphans:
+            log.warning("%s: %s is in the store, but the metadata does not know it: deleted", tended, orphan.keys[0])
+        await self._ports.store.delete_stored(orphans)
 
     async def _decide(self, tended: Tended, segments: PartitionSegments) -> Expiry:
         """In steps of the event loop."""

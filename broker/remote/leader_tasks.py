@@ -43,11 +43,13 @@ class RemoteTasks:
         self._tended: dict[RemotePartitionKey, Tended] = {}
         self._ending: dict[RemotePartitionKey, Tended] = {}
         """Partitions that have left, while rounds of theirs run."""
-        self._deleting: set[RemotePartitionKey] = set()
+        self._deleting: dict[RemotePartitionKey, None] = {}
         """Partitions that are gone, and whose remote segments this broker deletes."""
         self._due: list[tuple[int, int, Job, RemotePartitionKey]] = []
         """A heap of (monotonic time, number, …). An entry whose time is not that in `Tended.due_ms` is outdated."""
         self._entries = 0
+        self._follows_others = False
+        """Partitions came or went since the last `follow`."""
         self._bell = trio.Event()
         self._copier = Copier(ports)
         self._expirer = Expirer(ports)
@@ -72,6 +74,7 @@ class RemoteTasks:
         elif partition.log.config.is_tiered or is_switched_off(partition):
             if tended is None or tended.partition is not partition:
                 tended = self._tended[key] = Tended(partition, self._backoffs())
+                self._follows_others = True
             if tended.is_switched_off:
                 partition.log.end_tiering()
             self._ring(tended)
@@ -82,19 +85,23 @@ class RemoteTasks:
         """The topics of these partitions were deleted, and this broker is to delete their remote segments."""
         for key in keys:
             self._leave(key)
-            self._deleting.add(key)
+            self._deleting[key] = None
+            self._follows_others = True
             self._ports.background.spawn(self._delete_all, key, self._ending.get(key))
 
     def _leave(self, key: RemotePartitionKey) -> None:
         tended = self._tended.pop(key, None)
         if tended is not None:
             tended.is_over = True
+            self._follows_others = True
             if tended.running:
                 self._ending[key] = tended
 
     def follow(self) -> None:
         """Follow the metadata of exactly the partitions that are tended here, or being deleted."""
-        self._ports.metadata.follow({*self._tended, *self._deleting})
+        if self._follows_others:
+            self._follows_others = False
+            self._ports.metadata.follow(list(dict.fromkeys([*self._tended, *self._deleting])))
 
     def settings_changed(self) -> None:
         settings = self._ports.settings()
@@ -199,13 +206,16 @@ class RemoteTasks:
                 for segment in segments.all():
                     await delete_segment(self._ports, segment, _no_objection)
                 if not len(segments):
+                    # Also what arrived after its segment was deleted.
+                    await self._ports.store.delete_stored(await self._ports.store.stored(key))
                     break
             except PASSING as error:
                 wait_ms = backoff.next_ms()
                 log.warning("%s: its remote segments are deleted in %d ms: %s", key, wait_ms, error)
                 await trio.sleep(_seconds(wait_ms))
         log.info("%s: its remote segments are deleted", key)
-        self._deleting.discard(key)
+        self._deleting.pop(key, None)
+        self._follows_others = True
         self.follow()
 
 

@@ -66,6 +66,8 @@ class Tended:
         self.is_rung: set[Job] = set()
         """Something changed during the round: the next one follows at once."""
         self.backoffs = backoffs
+        self.swept_ms: int | None = None
+        """Monotonic time of the last look for objects that the metadata does not know."""
         self.has_ended = trio.Event()
         """Set when it is over and its last round has ended."""
 
