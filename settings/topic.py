@@ -95,7 +95,7 @@ class TopicConfig:
     remote_log_copy_disable: bool = False
     remote_log_delete_on_disable: bool = False
     local_retention_ms: int = -2
-    """-2: as `retention_ms`. Use `disk_retention_ms`."""
+    """-2: as `retention_ms`."""
     local_retention_bytes: int = -2
     remote_log_storage_system_enable: bool = False
     """The broker's setting; without it no topic is tiered."""
@@ -124,18 +124,6 @@ class TopicConfig:
     def copies_to_remote(self) -> bool:
         """The leader goes on copying; without this a tiered topic is only read."""
         return self.is_tiered and not self.remote_log_copy_disable
-
-    @property
-    def disk_retention_ms(self) -> int:
-        """Age up to which segments stay on the disks of brokers; -1 is no limit."""
-        local = self.local_retention_ms if self.copies_to_remote else _AS_WHOLE
-        return self.retention_ms if local == _AS_WHOLE else local
-
-    @property
-    def disk_retention_bytes(self) -> int:
-        """Size up to which a log stays on the disks of brokers; -1 is no limit."""
-        local = self.local_retention_bytes if self.copies_to_remote else _AS_WHOLE
-        return self.retention_bytes if local == _AS_WHOLE else local
 
     @property
     def longest_segment_ms(self) -> int:

@@ -144,14 +144,3 @@ def test_tiering_is_switched_off_only_together_with_the_remote_data() -> None:
         validate_topic_configs({**now, "remote.log.delete.on.disable": "true"}, TIERED_CLUSTER, before)
         validate_topic_configs(now, TIERED_CLUSTER, {"remote.storage.enable": "false"})
 
-
-@pytest.mark.feature("TS-02")
-def test_local_retention_is_that_of_the_whole_log_unless_it_is_set_and_segments_are_copied() -> None:
-    def on_disk(**overrides: str) -> tuple[int, int]:
-        keys = {name.replace("_", "."): value for name, value in overrides.items()}
-        config = TopicConfig.resolve({"remote.storage.enable": "true", "retention.ms": "9", **keys}, TIERED_CLUSTER)
-        return config.disk_retention_ms, config.disk_retention_bytes
-
-    assert on_disk() == (9, -1)
-    assert on_disk(local_retention_ms="5", local_retention_bytes="7") == (5, 7)
-    assert on_disk(local_retention_ms="5", remote_log_copy_disable="true") == (9, -1)
