@@ -70,6 +70,13 @@ HIGH_WATERMARK = -1
 """Offset in DeleteRecords that stands for the high watermark."""
 
 
+class OffsetIsRemote(KafkaError):
+    """The offset is in the log, but no longer on this broker's disk: a remote segment has it (KIP-405)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE, message)
+
+
 class FetchKind(Enum):
     """The offset up to which a reader may read."""
 
@@ -364,9 +371,15 @@ class Partition:
             upper_offset = partition_log.last_stable_offset
         else:
             upper_offset = partition_log.high_watermark
-        records = partition_log.read(
-            request.offset, request.max_bytes, upper_offset, request.at_least_one_batch
-        )
+        try:
+            records = partition_log.read(
+                request.offset, request.max_bytes, upper_offset, request.at_least_one_batch
+            )
+        except OffsetOutOfRange:
+            local_start = partition_log.local_log_start_offset
+            if partition_log.log_start_offset <= request.offset < local_start:
+                raise OffsetIsRemote(f"{partition_log}: offset {request.offset} is only remote") from None
+            raise
         if records is None and kind is not FetchKind.REPLICA and request.offset >= upper_offset and self.is_forgotten:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         result = self._offsets(records, None)
