@@ -6,10 +6,10 @@ simulated one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from barnabas.runtime.world import Chunk
+from barnabas.runtime.world import Bytes, Chunk, FileRegion
 
 
 class StoreError(Exception):
@@ -46,7 +46,8 @@ class ObjectStore(Protocol):
     async def put(self, key: str, parts: Sequence[Chunk], *, if_absent: bool = False) -> None:
         """Store an object of these bytes: whole or not at all. Replaces an older one, unless `if_absent`.
 
-        Returns when it is durable and when its checksum was compared. Raises `ObjectExists`.
+        Returns when it is durable and when its checksum was compared. Raises `ObjectExists`, and OSError if a file of
+        `parts` cannot be read.
         """
 
     async def get(self, key: str, start: int = 0, count: int | None = None) -> bytes:
@@ -63,3 +64,27 @@ class ObjectStore(Protocol):
 
     async def close(self) -> None:
         """Give up connections and threads; no call may follow."""
+
+
+def pieces_of(parts: Sequence[Chunk], most_bytes: int) -> Iterator[Bytes]:
+    """The bytes of `parts` in pieces of at most `most_bytes`. Reads files: call it where that may take time.
+
+    Raises OSError of a read, and `StoreError` for a file that ends too early.
+    """
+    for part in parts:
+        view = None if isinstance(part, FileRegion) else memoryview(part)
+        for start in range(0, len(part), most_bytes):
+            count = min(most_bytes, len(part) - start)
+            if view is not None:
+                yield view[start : start + count]
+            elif isinstance(part, FileRegion):
+                piece = part.file.pread(count, part.offset + start)
+                if len(piece) < count:
+                    end = part.offset + start + len(piece)
+                    raise StoreError(f"{part.file.path} ends at byte {end}, not {part.offset + part.count}")
+                yield piece
+
+
+def size_of(parts: Sequence[Chunk]) -> int:
+    """Bytes in all parts."""
+    return sum(map(len, parts))
