@@ -8,6 +8,10 @@ from barnabas.settings.broker import BrokerSettings
 GROUP_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
 SHARE_TOPIC = "__share_group_state"
+REMOTE_METADATA_TOPIC = "__remote_log_metadata"
+
+NEVER_TIERED = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC, SHARE_TOPIC, REMOTE_METADATA_TOPIC})
+"""Topics whose remote.storage.enable has no effect."""
 
 
 def internal_topic(name: str, settings: BrokerSettings) -> CreatableTopic | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import replace
 from functools import partial
 
 import trio
@@ -25,6 +26,7 @@ from barnabas.broker.fetch_sessions import PARTITION_BYTES, FetchSessions
 from barnabas.broker.fetch_wakeups import FetchWakeups, Work
 from barnabas.broker.forwarding import Forwarding, ForwardingPorts
 from barnabas.broker.group_lag import GroupLagPorts, GroupLags
+from barnabas.broker.internal_topics import NEVER_TIERED
 from barnabas.broker.keyed_queues import KeyedQueues
 from barnabas.broker.lifecycle import BrokerLifecycle, BrokerState, HeartbeatTimes
 from barnabas.broker.log_store import LogStore
@@ -415,7 +417,10 @@ class BrokerParts:
         return share_groups_are_enabled(self.metadata.image)
 
     def topic_config(self, image: MetadataImage, topic: str) -> TopicConfig:
-        return TopicConfig.resolve(image.config(TOPIC_RESOURCE, topic), self.layers(image).merged())
+        config = TopicConfig.resolve(image.config(TOPIC_RESOURCE, topic), self.layers(image).merged())
+        if config.remote_storage_enable and topic in NEVER_TIERED:
+            return replace(config, remote_storage_enable=False)
+        return config
 
     def layers(self, image: MetadataImage) -> BrokerLayers:
         return BrokerLayers(

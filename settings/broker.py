@@ -156,6 +156,26 @@ class BrokerSettings(NodeSettings):
     add_partitions_to_txn_retry_backoff_ms: int = 20
     add_partitions_to_txn_retry_backoff_max_ms: int = 100
 
+    remote_fetch_max_wait_ms: int = 500
+    remote_list_offsets_request_timeout_ms: int = 30000
+    remote_log_index_file_cache_total_size_bytes: int = 1 << 30
+    remote_log_index_file_cache_ttl_ms: int = 900000
+    remote_log_manager_copier_thread_pool_size: int = 10
+    remote_log_manager_copy_max_bytes_per_second: int = _LONG_MAX
+    remote_log_manager_copy_quota_window_num: int = 11
+    remote_log_manager_copy_quota_window_size_seconds: int = 1
+    remote_log_manager_expiration_thread_pool_size: int = 10
+    remote_log_manager_fetch_max_bytes_per_second: int = _LONG_MAX
+    remote_log_manager_fetch_quota_window_num: int = 11
+    remote_log_manager_fetch_quota_window_size_seconds: int = 1
+    remote_log_manager_follower_thread_pool_size: int = 2
+    remote_log_manager_task_interval_ms: int = 30000
+    remote_log_manager_task_retry_backoff_ms: int = 500
+    remote_log_manager_task_retry_backoff_max_ms: int = 30000
+    remote_log_manager_task_retry_jitter: float = 0.2
+    remote_log_reader_max_pending_tasks: int = 100
+    remote_log_reader_threads: int = 10
+
     def check(self) -> list[str]:
         """Check rules between keys. Returns warnings; raises `SettingsError` (without a place) for an error."""
         warnings = super().check()

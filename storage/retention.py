@@ -2,7 +2,8 @@
 
 Only complete segments are deleted, oldest first, and none that reaches beyond the high watermark: the log start offset
 must never pass it. The order of the rules is Kafka's: first segments before the start offset (DeleteRecords), then
-size, then age. Without `delete` in the cleanup policy only the first rule applies.
+size, then age. Without `delete` in the cleanup policy only the first rule applies, unless the segments are copied to a
+remote store: then the other two have the limits of local retention, and delete only what has been copied.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class AgingSegment(Protocol):
 class Retention:
     """One evaluation for one log."""
 
-    __slots__ = ("_kept_from", "_log_end_offset", "_segments", "_upper_offset", "deletable")
+    __slots__ = ("_high_watermark", "_kept_from", "_log_end_offset", "_segments", "_upper_offset", "deletable")
 
     def __init__(
         self, segments: Sequence[AgingSegment], high_watermark: int, log_end_offset: int, kept_from: int | None = None
@@ -34,7 +35,7 @@ class Retention:
         """`kept_from`: records from there on are not deleted by size or age, however old they are."""
         self._segments = segments
         self._kept_from = high_watermark if kept_from is None else kept_from
-        self._upper_offset = high_watermark
+        self._high_watermark = self._upper_offset = high_watermark
         self._log_end_offset = log_end_offset
         self.deletable = 0
         """Number of segments from the front to delete; all of them, if even the active one is due."""
@@ -42,11 +43,22 @@ class Retention:
     def apply(self, config: TopicConfig, log_start_offset: int, now_ms: int) -> int:
         """Apply all rules in order; returns `deletable`."""
         self.before(log_start_offset)
-        if config.deletes:
+        if config.deletes or config.copies_to_remote:
             self._upper_offset = min(self._upper_offset, self._kept_from)
-            self.by_size(config.retention_bytes)
-            self.by_age(config.retention_ms, now_ms)
+            self.by_size(config.disk_retention_bytes)
+            self.by_age(config.disk_retention_ms, now_ms)
         return self.deletable
+
+    def active_is_due(self, config: TopicConfig, now_ms: int) -> bool:
+        """True if size or age would have deleted even the active segment, so that it should be closed. To be asked
+        after `apply`."""
+        active = self._segments[-1]
+        if self.deletable + 1 != len(self._segments) or not active.size_bytes:
+            return False
+        if self._log_end_offset > self._high_watermark:
+            return False
+        size, age_ms = config.disk_retention_bytes, config.disk_retention_ms
+        return size == 0 or (age_ms >= 0 and now_ms - active.largest_timestamp() > age_ms)
 
     def _next(self) -> tuple[AgingSegment, int, bool] | None:
         """(the oldest remaining segment, the offset after it, whether it is the active one), if it is eligible."""

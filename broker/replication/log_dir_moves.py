@@ -38,6 +38,7 @@ from barnabas.storage.future_logs import LogKey, take_over
 from barnabas.storage.log import OffsetOutOfRange, PartitionLog
 from barnabas.storage.log_dir_work import DirectoryFailure
 from barnabas.storage.log_directory import LogDirectory
+from barnabas.storage.producer_snapshot_format import encode_snapshot, is_sound_snapshot
 from barnabas.storage.segment_list import LogSlice
 
 log = logging.getLogger(__name__)
@@ -231,6 +232,8 @@ class LogDirMoves:
         if follower.leader_epoch != leader_epoch:
             follower.start(leader_epoch)
         move.future.config = current.config
+        if current.config.is_tiered and move.future.log_end_offset < current.segments[0].base_offset:
+            self._start_behind_remote(move)
         wanted = follower.next(now_ms)
         if isinstance(wanted, FetchWanted):
             await self._fetch(move, wanted)
@@ -242,6 +245,22 @@ class LogDirMoves:
             follower.epoch_answered(wanted, current.end_offset_for_epoch(wanted.epoch), now_ms)
         retry_at_ms = follower.retry_at_ms
         return 0 if retry_at_ms is None else max(1, retry_at_ms - now_ms)
+
+    def _start_behind_remote(self, move: _Move) -> None:
+        """What is only remote is not copied."""
+        current, begin = move.partition.log, move.partition.log.segments[0].base_offset
+        file = current.open_producer_snapshot(begin)
+        snapshot = b""
+        if file is not None:
+            snapshot = bytes(file.pread(file.size(), 0))
+            file.close()
+        if not is_sound_snapshot(snapshot):
+            # The producers of the current log are taken over in the end.
+            snapshot = encode_snapshot([])
+        epochs = current.epochs.entries_in(-1, begin)
+        now_ms = self._ports.world.wall_clock.now_ms()
+        move.future.start_behind_remote(begin, current.log_start_offset, epochs, snapshot, now_ms)
+        move.follower.start(move.follower.leader_epoch)
 
     async def _fetch(self, move: _Move, wanted: FetchWanted) -> None:
         now_ms, data = self._now_ms(), b""
