@@ -231,6 +231,7 @@ class BrokerParts:
                 session_timeout_ms=settings.broker_session_timeout_ms,
                 decisions=self.decisions,
                 committed=self._partition_committed,
+                begins_behind_copied=lambda: self.settings.follower_fetch_last_tiered_offset_enable,
             ),
             self.topic_config,
             self._broker_epoch,

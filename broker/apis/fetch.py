@@ -25,7 +25,7 @@ from barnabas.broker.apis.fetch_conversion import (
     RESPONSE_BYTES as CONVERTED_BYTES,
 )
 from barnabas.broker.apis.partition_lookup import PartitionLookup
-from barnabas.broker.apis.remote_fetch import RemotePorts, fetch_remotely
+from barnabas.broker.apis.remote_fetch import RemoteReadPorts, fetch_remotely
 from barnabas.broker.apis.rights import may_on_topics
 from barnabas.broker.current_settings import CurrentSettings
 from barnabas.broker.fetch_context import FetchContext, InSteps, by_topic
@@ -98,7 +98,7 @@ class FetchPorts:
     settings: CurrentSettings
     throttle: Throttle
     """Limits what followers get that are not in sync."""
-    remote: RemotePorts | None = None
+    remote: RemoteReadPorts | None = None
     """None: there is no tiered storage."""
 
 

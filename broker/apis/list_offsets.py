@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from barnabas.broker.apis.partition_lookup import PartitionLookup
-from barnabas.broker.apis.remote_fetch import RemotePorts
+from barnabas.broker.apis.remote_fetch import RemoteReadPorts
 from barnabas.broker.apis.remote_offsets import RemoteLookup, search_remotely
 from barnabas.broker.apis.rights import May, may_on_topics
 from barnabas.broker.record_times import encode_times
@@ -62,7 +62,7 @@ _NEWEST = 1 << 63
 @dataclass(frozen=True, slots=True)
 class ListOffsetsPorts:
     lookup: PartitionLookup
-    remote: RemotePorts | None = None
+    remote: RemoteReadPorts | None = None
     """None: there is no tiered storage."""
 
 

@@ -20,7 +20,7 @@ from barnabas.runtime.world import Clock
 
 
 @dataclass(frozen=True, slots=True)
-class RemotePorts:
+class RemoteReadPorts:
     reads: RemoteReads
     wheel: TimingWheel
     monotonic: Clock
@@ -28,7 +28,7 @@ class RemotePorts:
 
 
 def fetch_remotely(
-    ports: RemotePorts,
+    ports: RemoteReadPorts,
     wants: Mapping[PartitionKey, tuple[Partition, Wanted]],
     finish: Callable[[Answers[PartitionKey]], None],
 ) -> None:

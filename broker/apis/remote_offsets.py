@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from barnabas.broker.apis.remote_fetch import RemotePorts
+from barnabas.broker.apis.remote_fetch import RemoteReadPorts
 from barnabas.broker.remote.gathering import Answers, Gathering
 from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.errors import ErrorCode
@@ -31,7 +31,7 @@ Settle = Callable[[RemoteLookup, TimestampedOffset | None, ErrorCode], None]
 
 
 def search_remotely(
-    ports: RemotePorts, lookups: Sequence[RemoteLookup], wait_ms: int, settle: Settle, finish: Callable[[], None]
+    ports: RemoteReadPorts, lookups: Sequence[RemoteLookup], wait_ms: int, settle: Settle, finish: Callable[[], None]
 ) -> None:
     """Settle all look-ups within `wait_ms` (0: `remote.list.offsets.request.timeout.ms`), then call `finish`."""
     reads, counts = ports.reads, ports.reads.counts

@@ -13,9 +13,6 @@ from barnabas.runtime.object_store import NoSuchObject
 from barnabas.runtime.world import Clock
 from barnabas.storage.remote.segment import RemoteSegment
 
-UNUSED_MS = 15 * 60_000
-"""An index that was not used for so long is dropped."""
-
 
 class SegmentReads(Protocol):
     """The part of `broker.remote.segment_store.RemoteSegmentStore` that readers use. Raises StoreError."""
@@ -37,8 +34,10 @@ class _Cached(NamedTuple):
 class IndexCache:
     """Indexes by segment and kind. An index that several readers need at once is read once."""
 
-    def __init__(self, store: SegmentReads, clock: Clock, limit_bytes: Callable[[], int]) -> None:
+    def __init__(self, store: SegmentReads, clock: Clock, limit_bytes: Callable[[], int], ttl_ms: int) -> None:
+        """An index that was not used for `ttl_ms` is dropped."""
         self._store = store
+        self._ttl_ms = ttl_ms
         self._clock = clock
         self._limit_bytes = limit_bytes
         self._cached: dict[_Key, _Cached] = {}
@@ -87,6 +86,6 @@ class IndexCache:
         self._cached[key] = _Cached(data, now_ms)
         self.size_bytes += len(data)
         for oldest in list(self._cached):
-            if self.size_bytes <= limit_bytes and self._cached[oldest].used_ms > now_ms - UNUSED_MS:
+            if self.size_bytes <= limit_bytes and self._cached[oldest].used_ms > now_ms - self._ttl_ms:
                 break
             self.size_bytes -= len(self._cached.pop(oldest).data)
