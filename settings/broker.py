@@ -206,6 +206,10 @@ class BrokerSettings(NodeSettings):
         for path in self.cordoned_log_dirs:
             if path != "*" and path not in self.log_dirs:
                 raise SettingsError("must be in log.dirs", "cordoned.log.dirs", path, ",".join(self.log_dirs))
+        if self.remote_log_storage_system_enable and self.remote_store is None:
+            raise SettingsError(
+                f"tiered storage needs a store: set {STORE_URL}", "remote.log.storage.system.enable", "true", "false"
+            )
         for key, most in (
             ("replica.socket.timeout.ms", self.replica_socket_timeout_ms),
             ("replica.lag.time.max.ms", self.replica_lag_time_max_ms),

@@ -609,6 +609,12 @@ class PartitionLog:
             self._tracker.states.replicated_to(offset)
         return True
 
+    def end_tiering(self) -> None:
+        """What is remote is no longer a part of the log."""
+        if self.local_log_start_offset > self.log_start_offset:
+            self.advance_log_start_offset(self.local_log_start_offset)
+        self.highest_copied_offset = -1
+
     def deletable_to(self, now_ms: int) -> int:
         """The offset up to which retention would delete, if no record were pending."""
         count = Retention(self.segments, self.high_watermark, self.log_end_offset).apply(

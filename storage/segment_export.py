@@ -51,6 +51,11 @@ class SegmentExport:
     """Producer snapshots at the begin and at the end; None if there is none."""
     _all_epochs: tuple[tuple[int, int], ...]
 
+    @property
+    def has_aborted(self) -> bool:
+        """The segment has markers of aborted transactions."""
+        return self._transaction_index is not None
+
     def read(self, now_ms: int) -> SegmentBytes:
         """Raises OSError, and `CorruptBatch` if the segment is damaged."""
         begin, end = (None if each is None else _read_all(each) for each in self._snapshots)

@@ -447,6 +447,11 @@ class Partition:
             self._host.changed(self)
         return self.low_watermark
 
+    def advance_log_start(self, offset: int) -> None:
+        """The records below `offset`, or the high watermark, have left the remote store, or are about to."""
+        if self.log.advance_log_start_offset(min(offset, self.log.high_watermark)):
+            self._host.changed(self)
+
     @property
     def low_watermark(self) -> int:
         """The smallest log start offset of the live replicas. Leader only."""
