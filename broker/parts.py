@@ -136,6 +136,8 @@ class BrokerParts:
         self._wire_quotas()
         self.remote = self._remote_parts()
         """Tiered storage; None: it is off."""
+        if self.remote is not None:
+            self.fetchers.remote_states = self.remote.reading.states
         self.bytes_out = BytesOut()
         self.produce_conversions = Conversions(world.stopwatch)
         self.fetch_conversions = Conversions(world.stopwatch)
@@ -365,6 +367,7 @@ class BrokerParts:
                 metadata=metadata,
                 background=self.background,
                 decisions=self.decisions,
+                memory_bytes=self.limits.memory_limit_bytes,
             ),
             store,
         )

@@ -13,7 +13,6 @@ from barnabas.broker.remote.reader import RemoteReader
 from barnabas.broker.remote.reads import RemoteReads
 from barnabas.broker.replication.quota import ReplicationQuota
 from barnabas.runtime.background import Background
-from barnabas.runtime.quotas.rate import QuotaWindows
 from barnabas.runtime.world import Clock
 from barnabas.storage.remote.partition_segments import PartitionSegments
 from barnabas.storage.remote.segment import RemotePartitionKey
@@ -33,6 +32,8 @@ class ReadingPorts:
     background: Background
     monotonic: Clock
     settings: CurrentSettings
+    quota: ReplicationQuota
+    """`remote.log.manager.fetch.max.bytes.per.second`."""
     memory_bytes: int
 
 
@@ -41,10 +42,6 @@ class RemoteReading:
 
     def __init__(self, ports: ReadingPorts) -> None:
         settings, now = ports.settings, ports.settings()
-        windows = QuotaWindows(
-            now.remote_log_manager_fetch_quota_window_num,
-            now.remote_log_manager_fetch_quota_window_size_seconds * 1000,
-        )
         self.indexes = IndexCache(
             ports.store,
             ports.monotonic,
@@ -59,7 +56,7 @@ class RemoteReading:
         self.reads = RemoteReads(
             RemoteReader(ports.store, ports.segments, self.indexes),
             queue,
-            ReplicationQuota(windows, lambda: settings().remote_log_manager_fetch_max_bytes_per_second),
+            ports.quota,
             ports.monotonic,
         )
         self.states = FollowerStates(
