@@ -136,6 +136,8 @@ class BrokerParts:
         self._wire_quotas()
         self.remote = self._remote_parts()
         """Tiered storage; None: it is off."""
+        if self.remote is not None:
+            self.fetchers.remote_states = self.remote.reading.states
         self.bytes_out = BytesOut()
         self.produce_conversions = Conversions(world.stopwatch)
         self.fetch_conversions = Conversions(world.stopwatch)
@@ -236,6 +238,7 @@ class BrokerParts:
                 session_timeout_ms=settings.broker_session_timeout_ms,
                 decisions=self.decisions,
                 committed=self._partition_committed,
+                begins_behind_copied=lambda: self.settings.follower_fetch_last_tiered_offset_enable,
             ),
             self.topic_config,
             self._broker_epoch,
@@ -364,6 +367,7 @@ class BrokerParts:
                 metadata=metadata,
                 background=self.background,
                 decisions=self.decisions,
+                memory_bytes=self.limits.memory_limit_bytes,
             ),
             store,
         )

@@ -156,6 +156,7 @@ class BrokerSettings(NodeSettings):
     add_partitions_to_txn_retry_backoff_ms: int = 20
     add_partitions_to_txn_retry_backoff_max_ms: int = 100
 
+    follower_fetch_last_tiered_offset_enable: bool = False
     remote_fetch_max_wait_ms: int = 500
     remote_list_offsets_request_timeout_ms: int = 30000
     remote_log_index_file_cache_total_size_bytes: int = 1 << 30

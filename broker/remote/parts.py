@@ -12,7 +12,9 @@ from barnabas.broker.current_settings import CurrentSettings
 from barnabas.broker.remote.leader_tasks import RemoteTasks
 from barnabas.broker.remote.metadata_topic import RemoteMetadata
 from barnabas.broker.remote.metrics import remote_families
+from barnabas.broker.remote.reading_metrics import reading_families
 from barnabas.broker.remote.ports import RemotePorts
+from barnabas.broker.remote.reading import ReadingPorts, RemoteReading
 from barnabas.broker.remote.segment_store import RemoteSegmentStore
 from barnabas.broker.remote.traffic import RemoteTraffic
 from barnabas.broker.replication.partition import Partition
@@ -43,6 +45,8 @@ class RemotePartsPorts:
     metadata: RemoteMetadata
     background: Background
     decisions: Notepad
+    memory_bytes: int
+    """Memory of the node for connections, of which readers take a part."""
 
 
 class RemoteParts:
@@ -72,10 +76,21 @@ class RemoteParts:
                 ),
             )
         )
-        self.fetch_quota = _quota(
+        fetch_quota = _quota(
             settings().remote_log_manager_fetch_quota_window_num,
             settings().remote_log_manager_fetch_quota_window_size_seconds,
             lambda: settings().remote_log_manager_fetch_max_bytes_per_second,
+        )
+        self.reading = RemoteReading(
+            ReadingPorts(
+                store=self.store,
+                segments=ports.metadata.segments,
+                background=ports.background,
+                monotonic=world.monotonic,
+                settings=settings,
+                quota=fetch_quota,
+                memory_bytes=ports.memory_bytes,
+            )
         )
 
     async def run(self) -> None:
@@ -138,7 +153,8 @@ class RemoteParts:
     # -- metrics
 
     def families(self) -> Iterator[Family]:
-        return remote_families(self.traffic, self.tasks)
+        yield from remote_families(self.traffic, self.tasks)
+        yield from reading_families(self.reading)
 
 
 def _deleter_of(partition: PartitionImage, image: MetadataImage) -> int:

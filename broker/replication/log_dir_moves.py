@@ -27,7 +27,7 @@ from barnabas.broker.replication.follower import (
     TruncateTo,
 )
 from barnabas.broker.replication.log_dir_move import Action, LogDirMove
-from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.partition import OffsetIsRemote, Partition
 from barnabas.broker.replication.partitions import Partitions
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import CorruptBatch
@@ -39,6 +39,7 @@ from barnabas.storage.log import OffsetOutOfRange, PartitionLog
 from barnabas.storage.log_dir_work import DirectoryFailure
 from barnabas.storage.log_directory import LogDirectory
 from barnabas.storage.producer_snapshot_format import encode_snapshot, is_sound_snapshot
+from barnabas.storage.producer_snapshot_format import encode_snapshot
 from barnabas.storage.segment_list import LogSlice
 
 log = logging.getLogger(__name__)
@@ -269,6 +270,9 @@ class LogDirMoves:
         except OffsetOutOfRange:
             move.follower.answered(wanted, FetchAnswer(ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1), now_ms)
             return
+        except OffsetIsRemote:
+            self._start_behind_remote(move)
+            return
         epoch, end_offset = found.diverging_epoch or (-1, -1)
         if found.records is not None:
             data = await self._read(move, found.records)
@@ -314,6 +318,19 @@ class LogDirMoves:
         else:
             now_ms = self._ports.world.wall_clock.now_ms()
             move.future.truncate_fully_and_start_at(step.offset, now_ms=now_ms)
+        move.follower.truncated()
+
+    def _start_behind_remote(self, move: _Move) -> None:
+        """The future log begins where the local part of the current one does: what is remote needs no copy."""
+        current = move.partition.log
+        start, local_start = current.log_start_offset, current.local_log_start_offset
+        file = current.open_producer_snapshot(local_start)
+        snapshot = encode_snapshot(())
+        if file is not None:
+            snapshot = file.pread(file.size(), 0)
+            file.close()
+        epochs = current.epochs.entries_in(start, local_start)
+        move.future.start_behind_remote(local_start, start, epochs, snapshot, self._ports.world.wall_clock.now_ms())
         move.follower.truncated()
 
     async def _flush(self, move: _Move, *, rolled_only: bool) -> bool:

@@ -98,6 +98,11 @@ class PartitionPromises:
         """The committed log of a partition."""
         return self._of(key).ghost
 
+    def committed_up_to(self, key: PartitionKey) -> tuple[int, int | None]:
+        """(end of the committed log, first offset of the oldest transaction without a marker in it)"""
+        partition = self._of(key)
+        return partition.ghost.end_offset, partition.producers.first_open
+
     @property
     def keys(self) -> Sequence[PartitionKey]:
         return sorted(self._partitions)
@@ -136,7 +141,7 @@ class PartitionPromises:
             return
         partition = self._of(key)
         reader = LogReader(log, lambda path: self._content(node_id, path))
-        partition.replicas[node_id] = _Replica(log, reader, log.log_start_offset)
+        partition.replicas[node_id] = _Replica(log, reader, log.local_log_start_offset)
         self._check_kept(key, partition, node_id, "after recovery")
         self._verify(key, partition, node_id, partition.trusted.get(node_id, 0))
 
@@ -170,7 +175,7 @@ class PartitionPromises:
             return
         replica.reader.forget()
         replica.stable = 0
-        replica.verified = min(replica.verified, log.log_end_offset)
+        replica.verified = max(min(replica.verified, log.log_end_offset), log.local_log_start_offset)
         self._check_kept(key, partition, node_id, "after it was truncated")
         self._check_epochs(key, partition, node_id)
 
@@ -284,7 +289,7 @@ class PartitionPromises:
         for node_id in node_ids:
             replica = partition.replicas[node_id]
             replica.reader.forget()
-            replica.verified = replica.log.log_start_offset
+            replica.verified = replica.log.local_log_start_offset
             self._verify(key, partition, node_id, partition.ghost.end_offset)
             end = replica.log.log_end_offset
             if end != partition.ghost.end_offset:
@@ -321,7 +326,7 @@ class PartitionPromises:
         """Compare a replica's log with the ghost, and let the ghost grow by what its high watermark covers."""
         replica = partition.replicas[node_id]
         # What was deleted from its beginning was committed: only that is deleted.
-        deleted = min(replica.log.log_start_offset, partition.ghost.end_offset)
+        deleted = min(replica.log.local_log_start_offset, partition.ghost.end_offset)
         if key.topic == SHARE_TOPIC:
             # Its records are deleted all the time, and a follower learns late of that.
             deleted = max(each.log.log_start_offset for each in partition.replicas.values())
