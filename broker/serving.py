@@ -28,6 +28,7 @@ from barnabas.broker.dispatch import (
 )
 from barnabas.broker.parts import BrokerParts
 from barnabas.broker.seen_addresses import SeenAddresses
+from barnabas.broker.shares.remote_records import SharedRemoteRecords
 from barnabas.runtime.dispatch import Dispatcher, Execution
 from barnabas.runtime.server import Server
 
@@ -119,6 +120,9 @@ def _share_handlers(parts: BrokerParts) -> Handlers:
             monotonic=parts.world.monotonic,
             settings=parts.current_settings,
             bytes_out=parts.bytes_out,
+            remote=None
+            if parts.remote is None
+            else SharedRemoteRecords(parts.remote.reading.reads, parts.shares.partitions.wake),
         )
     )
 
