@@ -9,6 +9,7 @@ from pydantic import Field
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.loading import Source, load_node
 from barnabas.settings.node import NodeSettings
+from barnabas.settings.object_store import STORE_URL, StoreSettings
 
 _LONG_MAX = (1 << 63) - 1
 _INT_MAX = (1 << 31) - 1
@@ -176,6 +177,12 @@ class BrokerSettings(NodeSettings):
     remote_log_manager_task_retry_jitter: float = 0.2
     remote_log_reader_max_pending_tasks: int = 100
     remote_log_reader_threads: int = 10
+
+    remote_store: StoreSettings | None = None
+    """The object store of tiered storage; None: the file names none."""
+    remote_log_storage_manager_class_name: str | None = None
+    """Kafka's LocalTieredStorage, or a class that has no effect here; use `remote_store`."""
+    remote_log_storage_manager_impl_prefix: str = "rsm.config."
 
     def check(self) -> list[str]:
         """Check rules between keys. Returns warnings; raises `SettingsError` (without a place) for an error."""

@@ -1,7 +1,7 @@
 """A closed segment on its way to a remote store: its files, and the bytes that go with them (KIP-405).
 
-The log's owner opens the files with `export_segment`; `SegmentExport.read` is slow and runs in a worker. It checks every
-batch, because the replicas delete their copies of the segment once it is remote.
+The log's owner opens the files with `export_segment`; `SegmentExport.read` is slow and runs in a worker. It checks
+every batch, because the replicas delete their copies of the segment once it is remote.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ from barnabas.protocol.messages.fetch import (
 from barnabas.runtime.at_once import at_once
 from barnabas.runtime.dispatch import Call
 from barnabas.runtime.server import Steps
-from barnabas.runtime.world import Clock, FileRegion
+from barnabas.runtime.world import Clock
 from barnabas.storage.transaction_index import AbortedTransaction as Aborted
 
 CONSUMER = -1

@@ -1,5 +1,5 @@
-"""Shell: deletes remote segments of led partitions that retention, the log start or the lineage of the log does not keep
-(Kafka's RLMExpirationTask), and all of them where tiering was switched off with `remote.log.delete.on.disable`.
+"""Shell: deletes remote segments of led partitions that retention, the log start or the lineage of the log does not
+keep (Kafka's RLMExpirationTask), and all of them where tiering was switched off with `remote.log.delete.on.disable`.
 
 The log start offset moves before anything is deleted, so that no reader is sent to what is about to go. A new leader
 finds the rest below its log start.

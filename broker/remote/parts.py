@@ -12,9 +12,9 @@ from barnabas.broker.current_settings import CurrentSettings
 from barnabas.broker.remote.leader_tasks import RemoteTasks
 from barnabas.broker.remote.metadata_topic import RemoteMetadata
 from barnabas.broker.remote.metrics import remote_families
-from barnabas.broker.remote.reading_metrics import reading_families
 from barnabas.broker.remote.ports import RemotePorts
 from barnabas.broker.remote.reading import ReadingPorts, RemoteReading
+from barnabas.broker.remote.reading_metrics import reading_families
 from barnabas.broker.remote.segment_store import RemoteSegmentStore
 from barnabas.broker.remote.traffic import RemoteTraffic
 from barnabas.broker.replication.partition import Partition

@@ -21,9 +21,9 @@ from barnabas.runtime.object_store import NoSuchObject, StoreError
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log import OffsetOutOfRange
 from barnabas.storage.remote.index_bytes import aborted_in, entry_after, offset_at_time, position_of
-from barnabas.storage.remote.shared_range import shared_end
 from barnabas.storage.remote.partition_segments import PartitionSegments
 from barnabas.storage.remote.segment import RemotePartitionKey, RemoteSegment
+from barnabas.storage.remote.shared_range import shared_end
 from barnabas.storage.segment_list import TimestampedOffset
 from barnabas.storage.transaction_index import AbortedTransaction
 

@@ -39,7 +39,6 @@ from barnabas.storage.log import OffsetOutOfRange, PartitionLog
 from barnabas.storage.log_dir_work import DirectoryFailure
 from barnabas.storage.log_directory import LogDirectory
 from barnabas.storage.producer_snapshot_format import encode_snapshot, is_sound_snapshot
-from barnabas.storage.producer_snapshot_format import encode_snapshot
 from barnabas.storage.segment_list import LogSlice
 
 log = logging.getLogger(__name__)
@@ -233,8 +232,6 @@ class LogDirMoves:
         if follower.leader_epoch != leader_epoch:
             follower.start(leader_epoch)
         move.future.config = current.config
-        if current.config.is_tiered and move.future.log_end_offset < current.segments[0].base_offset:
-            self._start_behind_remote(move)
         wanted = follower.next(now_ms)
         if isinstance(wanted, FetchWanted):
             await self._fetch(move, wanted)
@@ -248,20 +245,20 @@ class LogDirMoves:
         return 0 if retry_at_ms is None else max(1, retry_at_ms - now_ms)
 
     def _start_behind_remote(self, move: _Move) -> None:
-        """What is only remote is not copied."""
-        current, begin = move.partition.log, move.partition.log.segments[0].base_offset
-        file = current.open_producer_snapshot(begin)
+        """The future log begins where the local part of the current one does: what is remote needs no copy."""
+        current = move.partition.log
+        start, local_start = current.log_start_offset, current.local_log_start_offset
+        file = current.open_producer_snapshot(local_start)
         snapshot = b""
         if file is not None:
             snapshot = bytes(file.pread(file.size(), 0))
             file.close()
         if not is_sound_snapshot(snapshot):
             # The producers of the current log are taken over in the end.
-            snapshot = encode_snapshot([])
-        epochs = current.epochs.entries_in(-1, begin)
-        now_ms = self._ports.world.wall_clock.now_ms()
-        move.future.start_behind_remote(begin, current.log_start_offset, epochs, snapshot, now_ms)
-        move.follower.start(move.follower.leader_epoch)
+            snapshot = encode_snapshot(())
+        epochs = current.epochs.entries_in(start, local_start)
+        move.future.start_behind_remote(local_start, start, epochs, snapshot, self._ports.world.wall_clock.now_ms())
+        move.follower.truncated()
 
     async def _fetch(self, move: _Move, wanted: FetchWanted) -> None:
         now_ms, data = self._now_ms(), b""
@@ -318,19 +315,6 @@ class LogDirMoves:
         else:
             now_ms = self._ports.world.wall_clock.now_ms()
             move.future.truncate_fully_and_start_at(step.offset, now_ms=now_ms)
-        move.follower.truncated()
-
-    def _start_behind_remote(self, move: _Move) -> None:
-        """The future log begins where the local part of the current one does: what is remote needs no copy."""
-        current = move.partition.log
-        start, local_start = current.log_start_offset, current.local_log_start_offset
-        file = current.open_producer_snapshot(local_start)
-        snapshot = encode_snapshot(())
-        if file is not None:
-            snapshot = file.pread(file.size(), 0)
-            file.close()
-        epochs = current.epochs.entries_in(start, local_start)
-        move.future.start_behind_remote(local_start, start, epochs, snapshot, self._ports.world.wall_clock.now_ms())
         move.follower.truncated()
 
     async def _flush(self, move: _Move, *, rolled_only: bool) -> bool:

@@ -1,4 +1,4 @@
-"""A simulated cluster with tiered storage: segments appear in the store, local logs shrink, restarts keep everything."""
+"""A simulated cluster with tiered storage: segments appear in the store, logs shrink, restarts keep everything."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import trio
 
-from barnabas import Admin, Producer
-from barnabas.client.admin import NewTopic
+from barnabas import Admin, Consumer, Producer
+from barnabas.client.admin import ConfigResource, NewTopic, ResourceType
+from barnabas.client.metadata import TopicPartition
+from barnabas.cluster.fault_points import REMOTE_POINTS
 from barnabas.storage.log import PartitionLog
 from barnabas.testing.simulated import SimulatedClusterForTests
 
@@ -77,7 +79,19 @@ class Tiers:
 
     async def alter(self, topic: str, configs: Mapping[str, str | None]) -> None:
         async with Admin(**self.client) as admin:
-            await admin.alter_topic_configs(topic, configs)
+            await admin.incremental_alter_configs({ConfigResource(ResourceType.TOPIC, topic): configs})
+
+    async def read(self, topic: str = "t") -> list[int]:
+        """Numbers of all records, from the beginning."""
+        log = next(iter(self.logs(topic).values()))
+        found: list[int] = []
+        async with Consumer(**self.client) as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            consumer.seek_to_beginning([TopicPartition(topic, 0)])
+            with trio.fail_after(120):
+                while len(found) < log.high_watermark - log.log_start_offset:
+                    found += [int((each.value or b"").split()[0]) for each in await consumer.poll(1.0)]
+        return found
 
 
 @pytest.mark.feature("TS-01", "TS-02", "TS-05")
@@ -102,5 +116,79 @@ def test_segments_become_remote_and_leave_the_disks_and_a_restart_keeps_the_star
         for broker, log in tiers.logs().items():
             assert log.log_start_offset == 0
             assert log.local_log_start_offset == logs[broker].local_log_start_offset
+
+    tiers.run(test)
+
+
+@pytest.mark.feature("TS-07")
+def test_a_topic_that_is_made_again_shares_nothing_with_the_deleted_one() -> None:
+    tiers = Tiers()
+
+    async def test() -> None:
+        await tiers.create()
+        await tiers.fill()
+        await tiers.until(lambda: len(tiers.objects()) > 5)
+        before = {key.partition("/")[0] for key in tiers.objects()}
+        async with Admin(**tiers.client) as admin:
+            await admin.delete_topics(["t"])
+        await tiers.create()
+        await tiers.fill(30)
+        await tiers.until(lambda: {key.partition("/")[0] for key in tiers.objects()}.isdisjoint(before), 120)
+        await tiers.until(lambda: len(tiers.objects()) > 2)
+        assert await tiers.read() == list(range(30))
+
+    tiers.run(test)
+
+
+@pytest.mark.feature("TS-01", "TS-07")
+def test_tiering_is_switched_off_and_on_again() -> None:
+    tiers = Tiers()
+
+    async def test() -> None:
+        await tiers.create()
+        await tiers.fill()
+        await tiers.until(lambda: all(log.local_log_start_offset > 30 for log in tiers.logs().values()))
+        off = {"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"}
+        await tiers.alter("t", off)
+        await tiers.until(lambda: not tiers.objects(""))
+        start = max(log.log_start_offset for log in tiers.logs().values())
+        assert start > 30
+        await tiers.alter("t", {"remote.storage.enable": "true", "remote.log.delete.on.disable": None})
+        await tiers.fill(30)
+        await tiers.until(lambda: len(tiers.objects()) > 2)
+
+    tiers.run(test)
+
+
+@pytest.mark.feature("TS-05", "TS-07")
+@pytest.mark.parametrize("point", REMOTE_POINTS)
+def test_a_leader_is_killed_at_each_step_and_no_record_is_lost(point: str) -> None:
+    tiers = Tiers(seed=len(point))
+
+    async def test() -> None:
+        await tiers.create(retention_bytes="16000")
+        killed: list[str] = []
+
+        async def kill_leaders() -> None:
+            while len(killed) < 2:
+                name = await tiers.cluster.leader_of("t")
+                tiers.cluster.universe.kill_at(name, point)
+                with trio.move_on_after(20):
+                    while tiers.cluster.universe.is_alive(name):
+                        await trio.sleep(0.1)
+                tiers.cluster.universe.disarm(name)
+                if not tiers.cluster.universe.is_alive(name):
+                    killed.append(name)
+                    await trio.sleep(1)
+                    tiers.cluster.start(name)
+                    await tiers.cluster.wait_ready()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(kill_leaders)
+            await tiers.fill(150)
+        await tiers.cluster.wait_ready()
+        await tiers.until(lambda: len(tiers.logs()) == 3)
+        numbers = await tiers.read()
+        assert numbers == list(range(numbers[0], 150))
 
     tiers.run(test)
