@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.runtime.background import Background
+from barnabas.runtime.background import Background, run_callback
 
 Work = Callable[[], Awaitable[Any]]
 Done = Callable[[Any, Exception | None], None]
@@ -39,7 +39,7 @@ class QueuedRead:
 
     def _ended(self, result: Any, error: Exception | None) -> None:
         if not self.is_cancelled:
-            self._done(result, error)
+            run_callback(self._done, result, error)
 
 
 class ReadQueue:
