@@ -53,6 +53,8 @@ class TierPromises:
 
     def copy_begins(self, segment: RemoteSegment) -> None:
         key = PartitionKey(segment.key.topic, segment.key.partition)
+        if self._partitions.is_nobodys(key.topic):
+            return
         committed, first_open = self._partitions.committed_up_to(key)
         end = segment.end_offset + 1
         self._findings.count("segments copied")
@@ -63,11 +65,15 @@ class TierPromises:
 
     def local_start_moved(self, key: PartitionKey, node_id: int, log: PartitionLog, before: int) -> None:
         """A replica has deleted local files below its new local log start."""
+        if self._partitions.is_nobodys(key.topic):
+            return
         self._findings.count("local log starts moved")
         self._check_remote(key, node_id, log, max(before, log.log_start_offset))
 
     def began_behind_remote(self, key: PartitionKey, node_id: int, log: PartitionLog) -> None:
         """A replica began its log anew, behind remote segments."""
+        if self._partitions.is_nobodys(key.topic):
+            return
         self._findings.count("logs begun behind remote segments")
         self._check_remote(key, node_id, log, log.log_start_offset)
         self._check_producers(key, node_id, log)
