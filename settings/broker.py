@@ -9,6 +9,7 @@ from pydantic import Field
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.loading import Source, load_node
 from barnabas.settings.node import NodeSettings
+from barnabas.settings.object_store import StoreSettings
 
 _LONG_MAX = (1 << 63) - 1
 _INT_MAX = (1 << 31) - 1
@@ -155,6 +156,12 @@ class BrokerSettings(NodeSettings):
     transactional_id_expiration_ms: int = 7 * _DAY_MS
     add_partitions_to_txn_retry_backoff_ms: int = 20
     add_partitions_to_txn_retry_backoff_max_ms: int = 100
+
+    remote_store: StoreSettings | None = None
+    """The object store of tiered storage; None: the file names none."""
+    remote_log_storage_manager_class_name: str | None = None
+    """Kafka's LocalTieredStorage, or a class that has no effect here; use `remote_store`."""
+    remote_log_storage_manager_impl_prefix: str = "rsm.config."
 
     def check(self) -> list[str]:
         """Check rules between keys. Returns warnings; raises `SettingsError` (without a place) for an error."""

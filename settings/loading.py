@@ -37,6 +37,7 @@ from barnabas.settings.node import (
     acts_on,
 )
 from barnabas.settings.oauth import KEYS_OF_OAUTH
+from barnabas.settings.object_store import KEYS_OF_STORE, store_settings
 from barnabas.settings.properties import parse_properties
 
 Node = TypeVar("Node", bound=NodeSettings)
@@ -44,9 +45,14 @@ Node = TypeVar("Node", bound=NodeSettings)
 BOTH_ROLES = ("broker", "controller")
 """`process.roles` of a combined node, in either order."""
 
-_OWN_KEYS = frozenset(
-    {ADVERTISED_AS_SEEN, HTTP_LISTENER, HTTP_TOKEN_FILE, MEMORY_LIMIT, LEGACY_CLIENTS, QUOTA_SCOPE}
-)
+_OWN_KEYS = KEYS_OF_STORE | {
+    ADVERTISED_AS_SEEN,
+    HTTP_LISTENER,
+    HTTP_TOKEN_FILE,
+    MEMORY_LIMIT,
+    LEGACY_CLIENTS,
+    QUOTA_SCOPE,
+}
 
 OVERRIDE = "--set"
 """The source of an override in errors."""
@@ -161,6 +167,7 @@ def _fields(model: type[NodeSettings], keys: _Keys, role: str, combined: bool) -
         fields |= _listeners_of_role(fields, role, keys.source.hostname)
     if role == "broker":
         fields["inter_broker_listener_name"] = _inter_broker_listener(keys, fields)
+        fields["remote_store"] = store_settings(keys.raw)
     fields["controller_quorum_voters"] = parse_voters(keys.get("controller.quorum.voters", []))
     fields["controller_quorum_bootstrap_servers"] = parse_endpoints(
         "controller.quorum.bootstrap.servers", keys.get("controller.quorum.bootstrap.servers", [])

@@ -7,6 +7,7 @@ from nemeses.faults import EVERYWHERE
 from nemeses.kinds import FAULTS
 from nemeses.nemesis import Story
 from nemeses.simulated_faults import SIMULATED
+from nemeses.store_faults import STORE
 
-_FOUND = {**EVERYWHERE, **CHANGES, **SIMULATED}
+_FOUND = {**EVERYWHERE, **CHANGES, **STORE, **SIMULATED}
 STORIES: dict[str, Story] = {name: _FOUND[name] for name in FAULTS}
