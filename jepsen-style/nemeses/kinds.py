@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 Capability = Literal[
     "processes",
@@ -21,7 +21,6 @@ Capability = Literal[
     "changes",
     "voters",
     "log dirs",
-    "store",
     "simulation",
 ]
 """Things that a world can break or change. `simulation` stands for faults that exist in simulated worlds only."""
@@ -57,9 +56,6 @@ ROTATIONS = ("certificate", "broken file", "authority")
 """The forms of `rotate`."""
 VOTER_CHANGES = ("one", "at once", "at an election", "lost disk")
 """The forms of `voters`."""
-StoreTrouble = Literal["away", "slow", "full", "answers lost", "lists behind", "refused"]
-STORE_TROUBLES: tuple[StoreTrouble, ...] = get_args(StoreTrouble)
-"""The forms of `store`."""
 
 _ALL = (
     FaultKind("kill", "SIGKILL", "processes", ends_nodes=True),
@@ -93,7 +89,6 @@ _ALL = (
         ends_nodes=True,
     ),
     FaultKind("move-log", "replicas that move to another log directory of their broker", "log dirs"),
-    FaultKind("store", "an object store that is away, slow, full, or wrong", "store", STORE_TROUBLES, disturbs=True),
     FaultKind(
         "torn-power", "a power cut that damages what was being written", "simulation", loses=True, ends_nodes=True
     ),

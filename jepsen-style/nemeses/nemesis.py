@@ -29,7 +29,7 @@ from nemeses.shapes import CLIENT
 from nemeses.shapes import between as links_between
 from nemeses.traffic import Traffic
 from operations import Place
-from worlds.cluster import ClusterUnderTest, LinkFault, LivingQuorum, SimulatedWorld, TieredCluster, current_fault
+from worlds.cluster import ClusterUnderTest, LinkFault, LivingQuorum, SimulatedWorld, current_fault
 
 Report = Callable[[Literal["invoke", "info"], str, Mapping[str, Any]], object]
 """(type, f, value): becomes a line of the history."""
@@ -126,11 +126,6 @@ class Fault:
     def living(self) -> LivingQuorum:
         """The same cluster, for kinds that need voters that can change."""
         return cast(LivingQuorum, self.nemesis.cluster)
-
-    @property
-    def tiered(self) -> TieredCluster:
-        """The same cluster, for kinds that need an object store."""
-        return cast(TieredCluster, self.nemesis.cluster)
 
     @asynccontextmanager
     async def acting(self, f: str, **more: Any) -> AsyncIterator[None]:

@@ -7,7 +7,6 @@ from nemeses.faults import EVERYWHERE
 from nemeses.kinds import FAULTS
 from nemeses.nemesis import Story
 from nemeses.simulated_faults import SIMULATED
-from nemeses.store_faults import STORE
 
-_FOUND = {**EVERYWHERE, **CHANGES, **STORE, **SIMULATED}
+_FOUND = {**EVERYWHERE, **CHANGES, **SIMULATED}
 STORIES: dict[str, Story] = {name: _FOUND[name] for name in FAULTS}

@@ -31,7 +31,6 @@ from barnabas.runtime.channel import Channel, ChannelError
 from barnabas.runtime.security import ChannelSecurity
 from barnabas.runtime.simulated import Universe, make_world
 from barnabas.runtime.simulated.clocks import SimulatedClock
-from barnabas.runtime.simulated.object_store import KEPT_CHANGES_MS, FaultKind
 from barnabas.runtime.simulated.store import DEFAULT_CAPACITY_BYTES, DiskFault
 from barnabas.runtime.simulated.universe import WALL_START_MS
 from barnabas.runtime.simulated.work import WorkCounter
@@ -39,10 +38,9 @@ from barnabas.runtime.tls.channel import TlsChannelSecurity
 from barnabas.runtime.tls.options import TlsOptions
 from barnabas.runtime.tls.reload import TlsHolder
 from barnabas.runtime.world import World
-from barnabas.settings.object_store import STORE_URL
 from barnabas.storage.names import METADATA_TOPIC
 from loss_budget import Membership, NodeState
-from nemeses.kinds import COVERED, StoreTrouble
+from nemeses.kinds import COVERED
 from operations import Place
 from simulation.conditions import USUAL, Conditions
 from simulation.coverage import Coverage
@@ -59,7 +57,7 @@ from simulation.secure_nodes import secure_settings
 from simulation.unprotected_bytes import leader_epochs
 from simulation.watch import NodeLog, Watch
 from worlds.cluster import AuthorityStep, Damage, LinkFault, ReplicaView, current_fault
-from worlds.world_options import ENCRYPTED, FIXED_VOTERS, NO_CERTIFICATES, NO_STORE, ONE_LOG_DIR
+from worlds.world_options import ENCRYPTED, FIXED_VOTERS, NO_CERTIFICATES, ONE_LOG_DIR
 
 T = TypeVar("T")
 
@@ -77,9 +75,6 @@ CALL_MS = 5_000
 ELECTION_LOOK_SECONDS = 0.001
 VOTERS = "controller.quorum.voters="
 
-
-SLOW_STORE_MS = (200.0, 3_000.0)
-"""(least, mean on top) of a request to a store that is slow."""
 
 MOST_PPM = 2000.0
 """Maximum error of the rate of a clock."""
@@ -185,8 +180,7 @@ class SimCluster:
     def cannot(self) -> Mapping[str, str]:
         by_security = {"rotate": NO_CERTIFICATES} if self.certificates is None else {"message": ENCRYPTED}
         fixed = {} if self._has_living_voters else {"voters": FIXED_VOTERS}
-        store = {} if STORE_URL in self.settings else {"store": NO_STORE}
-        return {**by_security, **fixed, **store, **({} if self._has_log_dirs else {"move-log": ONE_LOG_DIR})}
+        return {**by_security, **fixed, **({} if self._has_log_dirs else {"move-log": ONE_LOG_DIR})}
 
     @property
     def brokers(self) -> Sequence[str]:
@@ -375,32 +369,6 @@ class SimCluster:
             await self.repair_disk(name)
         if self.certificates is not None:
             self.certificates.heal()
-        if STORE_URL in self.settings:
-            await self.trouble_store(None)
-
-    # ---- object store
-
-    async def trouble_store(self, trouble: StoreTrouble | None) -> None:
-        bucket = self.universe.bucket(self.settings[STORE_URL])
-        bucket.heal()
-        if trouble is None:
-            return
-        for node in self.cluster.brokers:
-            self._strikes(f"store: {trouble}", node)
-        if trouble == "away":
-            bucket.fail(FaultKind.LOST)
-        elif trouble == "slow":
-            bucket.latency_ms = SLOW_STORE_MS
-        elif trouble == "full":
-            bucket.fail(FaultKind.FULL)
-        elif trouble == "answers lost":
-            bucket.fail(FaultKind.ANSWER_LOST, probability=0.3)
-            bucket.fail(FaultKind.LATE, probability=0.2)
-            bucket.fail(FaultKind.UNAVAILABLE, probability=0.2)
-        elif trouble == "lists behind":
-            bucket.list_lag_ms = KEPT_CHANGES_MS
-        else:
-            bucket.fail(FaultKind.REFUSED)
 
     # ---- clocks and disks
 

@@ -16,7 +16,6 @@ from barnabas.kraft.raft.voters import ReplicaKey
 from barnabas.protocol.schema import Message
 from barnabas.runtime.world import World
 from loss_budget import Membership, NodeState
-from nemeses.kinds import StoreTrouble
 from operations import Place
 
 current_fault: ContextVar[str] = ContextVar("current_fault", default="")
@@ -194,13 +193,6 @@ class LivingQuorum(ClusterUnderTest, Protocol):
     async def next_active_controller(self, name: str, timeout_seconds: float) -> str | None:
         """Waits for a leader in a later epoch than that of `name`; None if none came in time. Returns at once then, so
         that it is met before its first commit."""
-
-
-class TieredCluster(ClusterUnderTest, Protocol):
-    """Calls for `store`, in worlds with an object store."""
-
-    async def trouble_store(self, trouble: StoreTrouble | None) -> None:
-        """The store has this trouble from now on, for all brokers, and no other; None: it is well."""
 
 
 class SimulatedWorld(LivingQuorum, Protocol):

@@ -24,13 +24,11 @@ ENCRYPTED = "nobody on the way can read messages with --secure"
 NO_INSIDE = "the inside of a container is nobody's but the image's: --cluster local can do it"
 FIXED_VOTERS = "the voters of the nodes are fixed: --cluster local, and sim with --condition voters=3, have others"
 ONE_LOG_DIR = "nodes have one log directory: --cluster sim --condition log-dirs=2 has two"
-NO_STORE = "the cluster has no object store: sim has one with --set barnabas.remote.store.url=s3://segments"
 SIMULATED_ONLY = "only a simulation can do it: --cluster sim"
 _LACKS: Mapping[str, Mapping[Capability, str]] = {
-    "local": {"simulation": SIMULATED_ONLY, "log dirs": ONE_LOG_DIR, "store": NO_STORE},
+    "local": {"simulation": SIMULATED_ONLY, "log dirs": ONE_LOG_DIR},
     "netns": {
         "simulation": SIMULATED_ONLY,
-        "store": NO_STORE,
         "voters": FIXED_VOTERS,
         "log dirs": ONE_LOG_DIR,
         "delays": NO_DELAY,
@@ -38,7 +36,6 @@ _LACKS: Mapping[str, Mapping[Capability, str]] = {
     },
     "compose": {
         "simulation": SIMULATED_ONLY,
-        "store": NO_STORE,
         "voters": FIXED_VOTERS,
         "log dirs": ONE_LOG_DIR,
         "delays": NO_DELAY,

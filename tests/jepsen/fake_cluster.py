@@ -303,9 +303,6 @@ class FakeCluster:
     async def slow_disk(self, name: str, milliseconds: tuple[float, float] | None) -> None:
         await self._simulate("slow_disk", name, on=milliseconds is not None)
 
-    async def trouble_store(self, trouble: str | None) -> None:
-        await self._simulate("trouble_store", on=trouble is not None)
-
     async def stall(self, source: str, target: str, *, on: bool) -> None:
         await self._simulate("stall", source, target, on=on)
 

@@ -26,7 +26,6 @@ from nemeses.messages import Drawn, Wish, draw
 from nemeses.nemesis import Nemesis, NemesisOptions
 from nemeses.shapes import SHAPES
 from nemeses.simulated_faults import SIMULATED
-from nemeses.store_faults import STORE
 from nemeses.stories import STORIES
 from nemeses.traffic import Traffic
 
@@ -187,7 +186,7 @@ def test_shapes_of_partitions(shape: str, seed: int, count: int) -> None:
 def test_every_kind_has_a_function_where_its_registry_entry_says() -> None:
     assert list(STORIES) == list(FAULTS)
     assert {name for name, kind in KINDS.items() if kind.needs == "simulation"} == set(SIMULATED)
-    assert set(EVERYWHERE) == set(FAULTS) - set(SIMULATED) - set(CHANGES) - set(STORE)
+    assert set(EVERYWHERE) == set(FAULTS) - set(SIMULATED) - set(CHANGES)
     assert set(PARTITION_SHAPES) == set(SHAPES)
     assert {"partition: halves", "kill-at", "kill-at: power", "wipe"} <= set(COVERED)
 

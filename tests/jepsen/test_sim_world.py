@@ -7,7 +7,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,9 +18,7 @@ from barnabas import Admin, NewTopic, Producer
 from barnabas.cluster.errors import ClusterError
 from barnabas.fault_proxy.rules import MessageRule
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.runtime.object_store import StoreError
-from barnabas.settings.object_store import STORE_URL, StoreSettings
-from nemeses.kinds import FAULTS, STORE_TROUBLES
+from nemeses.kinds import FAULTS
 from nemeses.messages import AMONG_NODES, PROVOKED_SECONDS, draw
 from operations import Place
 from running.experiment import NODE_SETTINGS, VALID, carry_out
@@ -35,10 +33,8 @@ STORY = Path(__file__).with_name("sim_story.py")
 PLACE = Place("t", 0)
 
 
-def in_sim(
-    directory: Path, main: Callable[[SimCluster], Awaitable[None]], settings: Mapping[str, str] | None = None
-) -> None:
-    run_in(WorldOptions("sim", 5, directory, settings or {}), main)  # type: ignore[arg-type]
+def in_sim(directory: Path, main: Callable[[SimCluster], Awaitable[None]]) -> None:
+    run_in(WorldOptions("sim", 5, directory), main)  # type: ignore[arg-type]
 
 
 def play_elsewhere(directory: Path, hash_seed: str, seed: int) -> bytes:
@@ -312,39 +308,3 @@ def test_a_whole_run_with_every_fault_is_the_same_again(tmp_path: Path) -> None:
         return path.read_bytes()
 
     assert history("1") == history("77")
-
-
-@pytest.mark.feature("FI-03", "TS-03")
-def test_an_object_store_has_one_trouble_at_a_time_and_is_well_at_the_end(tmp_path: Path) -> None:
-    url = "s3://segments"
-
-    async def story(cluster: SimCluster) -> None:
-        assert "store" not in cluster.cannot
-        world = cluster.world("client-0")
-        assert world.object_store is not None
-        store = world.object_store(StoreSettings(url, timeout_ms=5_000))
-        bucket = cluster.universe.bucket(url)
-        failed = set()
-        for trouble in STORE_TROUBLES:
-            await cluster.trouble_store(trouble)
-            for number in range(20):
-                try:
-                    await store.put(f"{trouble}/{number}", [b"x"])
-                except StoreError:
-                    failed.add(trouble)
-        assert failed == {"away", "full", "answers lost", "refused"}
-        await cluster.heal()
-        assert not bucket.faults and not bucket.list_lag_ms
-        await store.put("well", [b"x"])
-
-    in_sim(tmp_path, story, settings={STORE_URL: url})
-    cells = json.loads((tmp_path / "coverage.json").read_text())["cells"]
-    assert any(struck["store: away"] for struck in cells.values())
-
-
-@pytest.mark.feature("FI-03")
-def test_a_cluster_without_an_object_store_has_no_trouble_with_it(tmp_path: Path) -> None:
-    async def story(cluster: SimCluster) -> None:
-        assert "has no object store" in cluster.cannot["store"]
-
-    in_sim(tmp_path, story)
