@@ -1,8 +1,8 @@
 """The object store of a universe: one bucket for all nodes, with drawn latencies and faults.
 
-It has a clock of its own and outlives every process and every loss of power. A request takes effect at the store between its
-departure and its answer, whatever happens to its sender meanwhile: an answer can be lost, and a request that nobody
-waits for any more can still arrive.
+It has a clock of its own and outlives every process and every loss of power. A request takes effect at the store
+between its departure and its answer, whatever happens to its sender meanwhile: an answer can be lost, and a request
+that nobody waits for any more can still arrive.
 """
 
 from __future__ import annotations

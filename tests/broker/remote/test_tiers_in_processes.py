@@ -43,7 +43,7 @@ def until(condition: Callable[[], bool], seconds: float = 60) -> None:
 def local_segments(cluster: ClusterForTests, topic: str) -> dict[str, list[int]]:
     """Base offsets of the segments on the disk of each broker."""
     found = {}
-    for directory in cluster.layout.data_dir.rglob(f"{topic}-0"):
+    for directory in cluster.layout.data.rglob(f"{topic}-0"):
         found[str(directory)] = sorted(int(each.name.partition(".")[0]) for each in directory.glob("*.log"))
     return found
 
