@@ -10,6 +10,7 @@ from barnabas.settings.errors import SettingsError
 from barnabas.settings.loading import Source, load_node
 from barnabas.settings.node import NodeSettings
 from barnabas.settings.object_store import STORE_URL, StoreSettings
+from barnabas.settings.topic import check_local_retention
 
 _LONG_MAX = (1 << 63) - 1
 _INT_MAX = (1 << 31) - 1
@@ -217,6 +218,8 @@ class BrokerSettings(NodeSettings):
             raise SettingsError(
                 f"tiered storage needs a store: set {STORE_URL}", "remote.log.storage.system.enable", "true", "false"
             )
+        if self.remote_log_storage_system_enable:
+            check_local_retention(self.topic_defaults, "log.")
         for key, most in (
             ("replica.socket.timeout.ms", self.replica_socket_timeout_ms),
             ("replica.lag.time.max.ms", self.replica_lag_time_max_ms),

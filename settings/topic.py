@@ -252,12 +252,17 @@ def _check_tiering(config: TopicConfig) -> None:
         raise SettingsError(f"tiered storage is off in this cluster ({SYSTEM_ENABLE}=false)", _TIERED, "true", "false")
     if config.compacts:
         raise SettingsError("a compacted topic cannot be tiered", _TIERED, "true", "false")
+    check_local_retention(config)
+
+
+def check_local_retention(config: TopicConfig, prefix: str = "") -> None:
+    """Raises `SettingsError` if more is to be kept locally than in all; `prefix` comes before the names of the keys."""
     for local_key, whole_key in (
         ("local_retention_ms", "retention_ms"),
         ("local_retention_bytes", "retention_bytes"),
     ):
         local, whole = cast(int, getattr(config, local_key)), cast(int, getattr(config, whole_key))
-        name = whole_key.replace("_", ".")
+        name = prefix + whole_key.replace("_", ".")
         allowed = ""
         if config.remote_log_copy_disable:
             if local not in (_AS_WHOLE, whole):
@@ -266,4 +271,4 @@ def _check_tiering(config: TopicConfig) -> None:
         elif whole != -1 and (local == -1 or local > whole):
             allowed, problem = f"-2 or 0 to {whole}", f"must be at most {name}"
         if allowed:
-            raise SettingsError(problem, local_key.replace("_", "."), str(local), allowed)
+            raise SettingsError(problem, prefix + local_key.replace("_", "."), str(local), allowed)

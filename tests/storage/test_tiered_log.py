@@ -113,8 +113,8 @@ def test_a_restart_keeps_the_log_start_and_all_epochs(clean: bool) -> None:
     log = filled(rig)
     log.flush()
     log.advance_log_start_offset(12)
-    end = copied(log, 5)
-    assert log.delete_old_segments(NOW_MS) == 5
+    end = copied(log, 8)
+    assert log.delete_old_segments(NOW_MS) == 8
     assert end > 12
     again = restarted(rig, log, clean=clean)
     assert (again.log_start_offset, again.local_log_start_offset, again.log_end_offset) == (12, end, 30)
@@ -229,12 +229,12 @@ def test_a_crash_while_it_begins_leaves_an_empty_log_or_all_of_it() -> None:
 def test_truncation_below_the_first_file_keeps_what_is_remote() -> None:
     log = filled(Rig())
     log.flush()
-    copied(log, 6)
+    assert copied(log, 8) == 16
     log.delete_old_segments(NOW_MS)
-    log.truncate_to(15)
-    assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 15, 15)
+    log.truncate_to(13)
+    assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 13, 13)
     assert log.epochs.entries() == [(0, 0), (1, 10)]
-    assert log.highest_copied_offset == 14
+    assert log.highest_copied_offset == 12
 
 
 @pytest.mark.feature("TS-07")
