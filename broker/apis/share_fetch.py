@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from barnabas.broker.apis.fetch import PARTITION_RESPONSE_BYTES, RESPONSE_BYTES, leader_endpoints
+from barnabas.broker.apis.fetch import PARTITION_RESPONSE_BYTES, RESPONSE_BYTES, UNKNOWN_EPOCH, leader_endpoints
 from barnabas.broker.apis.rights import may_on_topics
 from barnabas.broker.apis.share_calls import RENEWAL_FROM_VERSION, Acknowledging, SharePorts, check_request
 from barnabas.broker.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
@@ -282,8 +282,10 @@ class _ShareFetch(DelayedOperation):
         if found is None:
             return None
         records, aborted = found
-        offsets = led.partition.offsets(-1)
-        return _Readable(led, offset, offsets._replace(aborted=aborted if self._configs.read_committed else ()), records)
+        offsets = led.partition.offsets(UNKNOWN_EPOCH)
+        if self._configs.read_committed:
+            offsets = offsets._replace(aborted=aborted)
+        return _Readable(led, offset, offsets, records)
 
     def is_satisfied(self) -> bool:
         """True if there is enough to acquire, or nothing to wait for."""

@@ -61,6 +61,6 @@ class FollowerStates:
             raise StoreError(f"{key} has no remote segment with offset {wanted.offset} of leader epoch {wanted.epoch}")
         epochs = parse_epochs(await self._store.read_index(segment, IndexKind.LEADER_EPOCH), f"the epochs of {segment}")
         if LeaderEpochs(epochs).epoch_for_offset(wanted.offset) != wanted.epoch:
-            raise StoreError(f"the epochs of {segment}, {epochs}, do not say that offset {wanted.offset} is of {wanted.epoch}")
+            raise StoreError(f"the epochs of {segment} are {epochs}: offset {wanted.offset} is not of {wanted.epoch}")
         snapshot = await self._store.read_index(segment, IndexKind.PRODUCER_SNAPSHOT)
         return RemoteState(segment.end_offset + 1, tuple(epochs), snapshot)

@@ -73,7 +73,7 @@ class ReadQueue:
         if len(self._waiting) >= self._most_waiting:
             raise KafkaError(
                 ErrorCode.UNKNOWN_SERVER_ERROR,
-                f"{len(self._waiting)} remote reads wait already, which is the limit (remote.log.reader.max.pending.tasks)",
+                f"{len(self._waiting)} remote reads wait, as many as remote.log.reader.max.pending.tasks allows",
             )
         self._waiting.append(read)
         return read

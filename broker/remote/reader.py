@@ -97,8 +97,8 @@ class RemoteReader:
             while True:
                 segment = self._segment_at(segments, log, offset)
                 if segment is None:
-                    epoch = log.epochs.epoch_for_offset(wanted.offset)
-                    raise OffsetOutOfRange(f"{key}: no remote segment has offset {wanted.offset} of leader epoch {epoch}")
+                    epoch = log.epochs.epoch_for_offset(offset)
+                    raise OffsetOutOfRange(f"{key}: no remote segment has offset {offset} of leader epoch {epoch}")
                 end = shared_end(segment, offset, log.epochs, log.log_end_offset)
                 found = await self._first_batch(segment, offset, wanted.max_bytes)
                 if found is not None and found.header.base_offset < end:
@@ -182,8 +182,8 @@ class RemoteReader:
     # -- aborted transactions
 
     async def _aborted(self, place: _Place, found: Found, size_bytes: int) -> list[AbortedTransaction]:
-        """Transactions with records among these bytes that end in this segment, in later ones, or in the local log. Some
-        that begin just behind them may be in it."""
+        """Transactions with records among these bytes that end in this segment, in later ones, or in the local log.
+        Some that begin just behind them may be in it."""
         log, segment = place.log, place.segment
         index = await self._indexes.get(segment, IndexKind.OFFSET)
         behind = entry_after(index, segment.start_offset, found.position + size_bytes - 1)

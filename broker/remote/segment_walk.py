@@ -31,7 +31,7 @@ class SegmentWalk:
         self._chunk_at = position
 
     async def read_ahead(self, count: int) -> None:
-        """Read `count` bytes from the present position in one request, as far as the segment goes. Raises StoreError."""
+        """Read `count` bytes from the present position at once, as far as the segment goes. Raises StoreError."""
         left = self._segment.size_bytes - self._position
         self._chunk = memoryview(await self._store.read(self._segment, self._position, min(count, left)))
         self._chunk_at = self._position

@@ -81,8 +81,8 @@ def of_workload(run: Mapping[str, Any]) -> Sequence[Checker]:
 
 
 def standard(workload: str) -> Sequence[Checker]:
-    """Checkers of workloads that send and poll keys: `queue`, `tiered` and `list-append`. The checkers read from the history's
-    `run.json` what is legal under the run's options."""
+    """Checkers of workloads that send and poll keys: `queue`, `tiered` and `list-append`. The checkers read from the
+    history's `run.json` what is legal under the run's options."""
     return (
         Offsets(),
         Loss(),

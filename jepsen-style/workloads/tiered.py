@@ -1,5 +1,5 @@
-"""Partitions as queues (`workloads.queue`) whose topics are tiered: everybody writes at the end, and reads again and again
-from the beginning, which is only in the remote store, across the seam to what brokers still have on their disks.
+"""Partitions as queues (`workloads.queue`) whose topics are tiered: everybody writes at the end, and reads again and
+again from the beginning, which is only in the remote store, across the seam to what brokers still have on their disks.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ def offset_at_time(index: bytes, base_offset: int, timestamp: int) -> int:
 def aborted_in(
     index: bytes, from_offset: int, upper_offset: int, end_offset: int
 ) -> tuple[list[AbortedTransaction], bool]:
-    """Transactions of a transaction index with records or their marker in [from_offset, upper_offset) and a marker below
-    `end_offset`, and whether later markers cannot belong to any more."""
+    """Transactions of a transaction index with records or their marker in [from_offset, upper_offset) and a marker
+    below `end_offset`, and whether later markers cannot belong to any more."""
     found: list[AbortedTransaction] = []
     first = _floor(index, _ABORTED_ENTRY, _LAST_OFFSET, from_offset - 1) + 1
     for entry in read_entries(index[first * ENTRY_BYTES :], "a remote transaction index"):
@@ -61,7 +61,7 @@ def _offset_entry(index: bytes, base_offset: int, slot: int) -> OffsetPosition:
         return OffsetPosition(base_offset, 0)
     relative, position = _OFFSET_ENTRY.unpack_from(index, slot * _OFFSET_ENTRY.size)
     if relative < 0 or position < 0:
-        raise CorruptIndex(f"entry {slot} of a remote offset index is ({relative}, {position}): neither may be negative")
+        raise CorruptIndex(f"entry {slot} of a remote offset index, ({relative}, {position}), has a negative number")
     return OffsetPosition(base_offset + relative, position)
 
 

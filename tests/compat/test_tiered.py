@@ -53,7 +53,8 @@ def topic(tiered: RunningCluster) -> str:
         for number in range(TRANSACTIONS):
             producer.begin_transaction()
             for _ in range(3):
-                producer.send(name, f"{number:05} ".ljust(BYTES, "x").encode(), partition=0, timestamp_ms=1_000 + number)
+                value = f"{number:05} ".ljust(BYTES, "x").encode()
+                producer.send(name, value, partition=0, timestamp_ms=1_000 + number)
             if number % 3:
                 producer.commit_transaction()
             else:

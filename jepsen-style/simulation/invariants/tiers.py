@@ -1,7 +1,7 @@
 """The promises of tiered storage (KIP-405), held to what is in the store and to the committed log.
 
-- Every offset between the log start and the local log start of a replica is in a remote segment of its lineage, with the
-  bytes that were committed: when the local files are deleted, and at the end.
+- Every offset between the log start and the local log start of a replica is in a remote segment of its lineage, with
+  the bytes that were committed: when the local files are deleted, and at the end.
 - Nothing is copied before it is committed, nor while a transaction in it is open.
 - A log that begins behind remote segments knows the producers that wrote them. (Its epochs are held to the committed
   ones as those of any log.)
@@ -87,7 +87,8 @@ class TierPromises:
             lambda: f"{key}: {node_id} begins at {log.log_start_offset}, and nothing was to be deleted",
         )
         self._check_remote(key, node_id, log, log.log_start_offset)
-        self._findings.count("offsets that are only remote at the end", log.local_log_start_offset - log.log_start_offset)
+        only_remote = log.local_log_start_offset - log.log_start_offset
+        self._findings.count("offsets that are only remote at the end", only_remote)
 
     # ---- inside
 
@@ -100,8 +101,8 @@ class TierPromises:
             segment = None if segments is None else segments.segment_for(epoch, offset)
             if segment is None:
                 self._findings.report(
-                    f"{key}: {node_id} has its first record at {local_start}, and no remote segment has offset {offset} of"
-                    f" epoch {epoch}"
+                    f"{key}: {node_id} has its first record at {local_start}, and no remote segment has offset {offset}"
+                    f" of epoch {epoch}"
                 )
                 return
             end = shared_end(segment, offset, log.epochs, log.log_end_offset)

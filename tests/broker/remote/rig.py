@@ -146,7 +146,13 @@ class Tiers:
         self.segments.apply(SegmentUpdate(KEY, segment.segment_id, NOW_MS, state, segment.broker_id))
 
     def read(
-        self, offset: int, max_bytes: int = 1 << 20, *, least: bool = True, aborted: bool = False, seam: Seam | None = None
+        self,
+        offset: int,
+        max_bytes: int = 1 << 20,
+        *,
+        least: bool = True,
+        aborted: bool = False,
+        seam: Seam | None = None,
     ) -> RemoteRecords:
         seam = seam or self.seam()
         return run(lambda: self.reader.read(KEY, seam, Wanted(offset, max_bytes, least, aborted)))
