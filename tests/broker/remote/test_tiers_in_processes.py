@@ -68,7 +68,7 @@ def test_records_move_to_the_directory_and_are_read_back_after_kills(
     until(lambda: len(list(store.rglob("*.log"))) > 10)
     until(lambda: all(bases[0] > 100 for bases in local_segments(cluster, "t").values()))
     assert len(local_segments(cluster, "t")) == 3
-    brokers = [node.name for node in cluster.brokers]
+    brokers = ["broker-1", "broker-2", "broker-3"]
     cluster.kill(*brokers)
     cluster.start(*brokers)
     cluster.wait_ready()
