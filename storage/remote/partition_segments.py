@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
 from barnabas.protocol.primitives import uuid_to_string
@@ -33,13 +33,17 @@ _by_start = attrgetter("start_offset")
 class PartitionSegments:
     """One partition. Segments that reached DELETE_SEGMENT_FINISHED are forgotten."""
 
-    __slots__ = ("_by_id", "_epochs", "is_complete", "key")
+    __slots__ = ("_by_id", "_epochs", "_unfinished", "finished_bytes", "is_complete", "key")
 
     def __init__(self, key: RemotePartitionKey) -> None:
         self.key = key
         self.is_complete = False
         """False while earlier records are read: an update of an unknown segment is one of a deleted segment then."""
+        self.finished_bytes = 0
+        """Bytes of all segments in COPY_SEGMENT_FINISHED."""
         self._by_id: dict[bytes, RemoteSegment] = {}
+        self._unfinished: dict[bytes, None] = {}
+        """Ids of those that are being copied or deleted."""
         self._epochs: dict[int, _EpochSegments] = {}
 
     def __len__(self) -> int:
@@ -53,16 +57,36 @@ class PartitionSegments:
         segment = record if isinstance(record, RemoteSegment) else known.updated(record) if known else None
         if segment is None:
             return False
-        if segment.state is SegmentState.DELETE_SEGMENT_FINISHED:
-            del self._by_id[segment.segment_id]
-        else:
-            self._by_id[segment.segment_id] = segment
+        self._keep(segment, known)
         for epoch, start_offset in segment.leader_epochs:
+            end_offset = segment.end_offset_of(epoch)
+            if end_offset < start_offset:
+                continue  # the epoch has no records
             of_epoch = self._epochs.get(epoch)
             if of_epoch is None:
                 of_epoch = self._epochs[epoch] = _EpochSegments()
-            of_epoch.moved(segment.segment_id, start_offset, segment.end_offset_of(epoch), segment.state)
+            of_epoch.moved(segment.segment_id, start_offset, end_offset, segment.state)
         return True
+
+    def clear(self) -> None:
+        """All segments are deleted."""
+        self._by_id.clear()
+        self._unfinished.clear()
+        self._epochs.clear()
+        self.finished_bytes = 0
+
+    def _keep(self, segment: RemoteSegment, known: RemoteSegment | None) -> None:
+        if known is not None and known.state is SegmentState.COPY_SEGMENT_FINISHED:
+            self.finished_bytes -= known.size_bytes
+        if segment.state is SegmentState.COPY_SEGMENT_FINISHED:
+            self.finished_bytes += segment.size_bytes
+            self._unfinished.pop(segment.segment_id, None)
+        else:
+            self._unfinished[segment.segment_id] = None
+        if segment.state is SegmentState.DELETE_SEGMENT_FINISHED:
+            del self._by_id[segment.segment_id], self._unfinished[segment.segment_id]
+        else:
+            self._by_id[segment.segment_id] = segment
 
     def _is_next(self, known: RemoteSegment | None, record: RemoteSegment | SegmentUpdate) -> bool:
         name = f"segment {uuid_to_string(record.segment_id)} of {self.key}"
@@ -82,7 +106,9 @@ class PartitionSegments:
     # -- answers
 
     def segment_for(self, leader_epoch: int, offset: int) -> RemoteSegment | None:
-        """The readable segment with `offset`, if a leader of `leader_epoch` wrote it."""
+        """The readable segment with `offset`, if a leader of `leader_epoch` wrote it.
+
+        Only its records up to the end of that epoch in the log of the current leader belong to the partition."""
         of_epoch = self._epochs.get(leader_epoch)
         segment_id = None if of_epoch is None else of_epoch.at(offset)
         return None if segment_id is None else self._by_id[segment_id]
@@ -99,16 +125,46 @@ class PartitionSegments:
         of_epoch = self._epochs.get(leader_epoch)
         return None if of_epoch is None else of_epoch.highest_offset
 
+    def first_offset(self, leader_epoch: int) -> int | None:
+        """First readable offset of `leader_epoch`."""
+        of_epoch = self._epochs.get(leader_epoch)
+        return None if of_epoch is None else of_epoch.first_offset
+
+    def state_of(self, segment_id: bytes) -> SegmentState | None:
+        """None for an unknown or deleted segment."""
+        segment = self._by_id.get(segment_id)
+        return None if segment is None else segment.state
+
+    # -- lists
+
     def all(self) -> list[RemoteSegment]:
         """All segments, in the order in which they were begun."""
         return list(self._by_id.values())
 
+    def unfinished(self) -> list[RemoteSegment]:
+        """Segments that are being copied or deleted, or were when their broker stopped."""
+        return [self._by_id[each] for each in self._unfinished]
+
+    def leader_epochs(self) -> list[int]:
+        """Epochs that ever had a segment, ascending."""
+        return sorted(self._epochs)
+
+    def referenced(self, leader_epoch: int) -> Iterator[RemoteSegment]:
+        """The readable segments with records of `leader_epoch`, by start offset, as of now."""
+        of_epoch = self._epochs.get(leader_epoch)
+        by_id = self._by_id
+        return iter(()) if of_epoch is None else (by_id[each] for each in list(of_epoch.referenced_ids()))
+
+    def unreferenced(self, leader_epoch: int) -> list[RemoteSegment]:
+        """The other segments with records of `leader_epoch`."""
+        of_epoch = self._epochs.get(leader_epoch)
+        return [] if of_epoch is None else [self._by_id[each] for each in of_epoch.unreferenced_ids()]
+
     def of_epoch(self, leader_epoch: int) -> list[RemoteSegment]:
         """All segments with records of `leader_epoch`, unreferenced ones as well, by start offset."""
-        of_epoch = self._epochs.get(leader_epoch)
-        if of_epoch is None:
-            return []
-        return sorted((self._by_id[each] for each in of_epoch.all_ids()), key=_by_start)
+        unreferenced = self.unreferenced(leader_epoch)
+        found = [*self.referenced(leader_epoch), *unreferenced]
+        return sorted(found, key=_by_start) if unreferenced else found
 
     def size_bytes(self, leader_epochs: Iterable[int]) -> int:
         """Bytes of the readable segments with records of these epochs, each counted once."""
@@ -160,6 +216,10 @@ class _EpochSegments:
         if place < len(self._ids) and self._ids[place] == segment_id:
             del self._starts[place], self._ends[place], self._ids[place]
 
+    @property
+    def first_offset(self) -> int | None:
+        return self._starts[0] if self._starts else None
+
     def at(self, offset: int) -> bytes | None:
         place = bisect_right(self._starts, offset) - 1
         return self._ids[place] if place >= 0 and self._ends[place] >= offset else None
@@ -167,6 +227,5 @@ class _EpochSegments:
     def referenced_ids(self) -> Iterable[bytes]:
         return self._ids
 
-    def all_ids(self) -> Iterable[bytes]:
-        yield from self._ids
-        yield from self._unreferenced
+    def unreferenced_ids(self) -> Iterable[bytes]:
+        return self._unreferenced
