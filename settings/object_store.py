@@ -64,7 +64,7 @@ class StoreSettings:
     """None, and no secret key: credentials come from the environment, as in Amazon's tools."""
     secret_key: str | None = field(default=None, repr=False)
     timeout_ms: int = 30_000
-    """Of one request over the network."""
+    """Timeout of one request over the network."""
     retries: int = 3
     """Further attempts of a request that failed in a way that may pass."""
     verify: Verify = "checksum"

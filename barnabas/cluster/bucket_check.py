@@ -96,7 +96,7 @@ class _Check:
             ("get, whole and ranged", self.get),
             ("size", self.size),
             ("overwrite, read after write", self.overwrite),
-            ("list after write", self.list),
+            ("list after write", self.listing),
             ("multipart upload", self.multipart),
             ("create-only put", self.create_only),
             (f"create-only put, {_WRITERS} writers at once", self.races),
@@ -134,7 +134,7 @@ class _Check:
                 raise _Broken(f"an older version was read after put {number + 1}")
         return f"{_OVERWRITES} times"
 
-    async def list(self) -> str:
+    async def listing(self) -> str:
         keys = [f"{self._prefix}listed/{number:03}" for number in range(10)]
         for key in keys:
             await self._store.put(key, [b"x"])

@@ -52,7 +52,7 @@ _SUFFIXES = frozenset({LOG_SUFFIX, *(kind.value for kind in IndexKind)})
 
 @dataclass(slots=True)
 class SegmentFiles:
-    """What is copied of a segment."""
+    """The objects of a segment before they are copied."""
 
     log: FileRegion
     offset_index: bytes
@@ -83,7 +83,7 @@ class StoredSegment:
     start_offset: int
     keys: tuple[str, ...]
     size_bytes: int
-    """Of all objects."""
+    """The sum over all objects."""
     modified_ms: int
     """The time of the newest object, by the clock of the store."""
 

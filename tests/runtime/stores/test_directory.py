@@ -62,7 +62,7 @@ async def test_bytes_are_read_from_the_disk_to_verify_fully(tmp_path: Path) -> N
     assert await store.get("a") == content
 
 
-async def test_what_a_crash_left_is_removed_a_day_later(tmp_path: Path) -> None:
+async def test_the_rest_of_a_crash_is_removed_a_day_later(tmp_path: Path) -> None:
     partial = tmp_path / directory.PARTIAL
     partial.mkdir()
     for name, age_seconds in (("old", 90_000), ("new", 60)):
