@@ -1,4 +1,4 @@
-"""What the tasks of tiered storage on one broker use of it."""
+"""The parts of a broker that the tasks of tiered storage use."""
 
 from __future__ import annotations
 

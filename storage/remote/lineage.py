@@ -6,7 +6,6 @@ log belongs to the partition.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from barnabas.storage.leader_epochs import UNDEFINED_EPOCH, LeaderEpochs
@@ -49,7 +48,7 @@ def proven_end(
     log_end_offset: int,
     segments: PartitionSegments,
     from_offset: int,
-    most_steps: int = sys.maxsize,
+    most_steps: int = 1 << 62,
 ) -> int:
     """The offset up to which all records of the log from `from_offset` on can be read remotely, exclusive. After
     `most_steps` segments it may be less: then go on from there."""

@@ -111,7 +111,7 @@ async def test_a_leader_that_is_deposed_in_a_copy_does_not_finish_it(autojump_cl
         await trio.sleep(100)
         assert [state for _, _, state in tier.states()] == [STARTED]
         assert tier.log.highest_copied_offset == -1
-        # The same broker leads again: it copies anew, and deletes the rest of the former attempt once it is old.
+        # The same broker leads again: it copies again, and deletes the rest of the former attempt once it is old.
         tier.lead(3)
         await until(lambda: len(tier.copied()) == len(tier.log.segments) - 1)
         assert len(tier.segments) == len(tier.log.segments)
@@ -156,7 +156,7 @@ async def test_without_the_metadata_topic_nothing_that_is_remote_leaves_the_disk
 
 
 @pytest.mark.feature("TS-07")
-async def test_what_retention_wants_gone_is_deleted_after_the_log_start_moved(autojump_clock: MockClock) -> None:
+async def test_retention_deletes_remote_segments_after_the_log_start_has_moved(autojump_clock: MockClock) -> None:
     tier = leading(Tier(), retention_ms=-1)
     async with trio.open_nursery() as nursery:
         tier.start(nursery)
