@@ -9,7 +9,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from barnabas.runtime.world import Bytes, Chunk, FileRegion
+
+class ReadableFile(Protocol):
+    """The part of `runtime.world.File` that a store uses."""
+
+    @property
+    def path(self) -> str: ...
+
+    def pread(self, count: int, offset: int) -> bytes: ...
+
+
+class Region(Protocol):
+    """A `runtime.world.FileRegion`."""
+
+    @property
+    def file(self) -> ReadableFile: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    def __len__(self) -> int: ...
+
+
+Part = bytes | bytearray | memoryview | Region
+"""One piece of an object, as one of a frame is a `runtime.world.Chunk`."""
 
 
 class StoreError(Exception):
@@ -43,7 +66,7 @@ class StoredObject(NamedTuple):
 class ObjectStore(Protocol):
     """Objects by key: names in ASCII, separated by `/`. Every call raises `StoreError`."""
 
-    async def put(self, key: str, parts: Sequence[Chunk], *, if_absent: bool = False) -> None:
+    async def put(self, key: str, parts: Sequence[Part], *, if_absent: bool = False) -> None:
         """Store an object of these bytes: whole or not at all. Replaces an older one, unless `if_absent`.
 
         Returns when it is durable and when its checksum was compared. Raises `ObjectExists`, and OSError if a file of
@@ -66,25 +89,24 @@ class ObjectStore(Protocol):
         """Give up connections and threads; no call may follow."""
 
 
-def pieces_of(parts: Sequence[Chunk], most_bytes: int) -> Iterator[Bytes]:
+def pieces_of(parts: Sequence[Part], most_bytes: int) -> Iterator[bytes | memoryview]:
     """The bytes of `parts` in pieces of at most `most_bytes`. Reads files: call it where that may take time.
 
     Raises OSError of a read, and `StoreError` for a file that ends too early.
     """
     for part in parts:
-        view = None if isinstance(part, FileRegion) else memoryview(part)
         for start in range(0, len(part), most_bytes):
             count = min(most_bytes, len(part) - start)
-            if view is not None:
-                yield view[start : start + count]
-            elif isinstance(part, FileRegion):
-                piece = part.file.pread(count, part.offset + start)
-                if len(piece) < count:
-                    end = part.offset + start + len(piece)
-                    raise StoreError(f"{part.file.path} ends at byte {end}, not {part.offset + part.count}")
-                yield piece
+            if isinstance(part, bytes | bytearray | memoryview):
+                yield memoryview(part)[start : start + count]
+                continue
+            piece = part.file.pread(count, part.offset + start)
+            if len(piece) < count:
+                end = part.offset + start + len(piece)
+                raise StoreError(f"{part.file.path} ends at byte {end}, not {part.offset + part.count}")
+            yield piece
 
 
-def size_of(parts: Sequence[Chunk]) -> int:
+def size_of(parts: Sequence[Part]) -> int:
     """Bytes in all parts."""
     return sum(map(len, parts))

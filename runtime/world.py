@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from barnabas.runtime.object_store import ObjectStore
-    from barnabas.settings.object_store import StoreSettings
+from barnabas.runtime.object_store import ObjectStore
+from barnabas.settings.object_store import StoreSettings
 
 T = TypeVar("T")
 

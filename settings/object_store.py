@@ -64,7 +64,7 @@ class StoreSettings:
     """None, and no secret key: credentials come from the environment, as in Amazon's tools."""
     secret_key: str | None = field(default=None, repr=False)
     timeout_ms: int = 30_000
-    """Of one request over the network."""
+    """Timeout of one request over the network."""
     retries: int = 3
     """Further attempts of a request that failed in a way that may pass."""
     verify: Verify = "checksum"
@@ -86,8 +86,9 @@ class StoreSettings:
         elif not _BUCKET.fullmatch(parts.netloc):
             raise SettingsError("not the name of a bucket", STORE_URL, self.url, _URLS)
         if (self.access_key is None) != (self.secret_key is None):
-            lacking = STORE_ACCESS_KEY if self.access_key is None else STORE_SECRET_KEY
-            raise SettingsError(f"set both {STORE_ACCESS_KEY} and {STORE_SECRET_KEY}, or neither", lacking)
+            pair = (STORE_ACCESS_KEY, STORE_SECRET_KEY)
+            given, lacking = pair if self.secret_key is None else reversed(pair)
+            raise SettingsError(f"set {lacking}, too", given, _SECRET)
         if self.endpoint is not None:
             endpoint = urlsplit(self.endpoint)
             if endpoint.scheme not in ("http", "https") or not endpoint.hostname or endpoint.username:

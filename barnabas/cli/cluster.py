@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Run six nodes on this machine; describe any cluster.", rich_markup_mode=None)
 
+_S3_STEPS = """\
+S3 server: {endpoint}, files in {files}
+  barnabas topics create archive -p 3 -r 3 -c remote.storage.enable=true -c local.retention.ms=60000"""
+
 NodeName = Annotated[
     str, typer.Argument(metavar="NODE", help="broker-1 to broker-3, controller-101 to controller-103.")
 ]
@@ -48,6 +52,7 @@ def up(
     secure: Annotated[
         bool, typer.Option("--secure", help="Add TLS, users and ACLs; files for clients go to DIR/security.")
     ] = False,
+    s3: Annotated[bool, typer.Option("--s3", help="Add an S3 server (versitygw), and tiered storage on it.")] = False,
     *,
     local: LocalOptions,
 ) -> None:
@@ -57,6 +62,8 @@ def up(
     cluster = _cluster(data, local.base_port, local.settings, restarts=restarts)
     if secure:
         cluster.make_secure()
+    if s3:
+        cluster.add_s3()
     _warn_of_ports(cluster)
     started = cluster.up()
     if not started:
@@ -69,6 +76,8 @@ def up(
         typer.echo(f"ready after {seconds:.1f} s: bootstrap.servers={cluster.bootstrap_servers}")
         if cluster.security is not None:
             typer.echo(_secure_steps(data, cluster.layout.base_port))
+        if cluster.s3 is not None:
+            typer.echo(_S3_STEPS.format(endpoint=cluster.s3.endpoint, files=data / "s3" / "files"))
         typer.echo(_first_steps(data))
     elif started:
         typer.echo(f"started {', '.join(started)}")

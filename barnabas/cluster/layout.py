@@ -73,6 +73,8 @@ class Layout:
     """It has certificates, users and ACLs (`cluster up --secure`)."""
     has_living_voters: bool = False
     """The metadata log keeps the voters, and files name only controllers to ask."""
+    has_s3: bool = False
+    """It has an S3 server of its own (`cluster up --s3`)."""
 
     @classmethod
     def open(cls, data: Path, base_port: int | None = None, shape: Path = LOCAL_SHAPE) -> Layout:
@@ -88,7 +90,8 @@ class Layout:
         cluster_id = str(saved.get("cluster_id") or _new_cluster_id())
         members = Members.read(data)
         nodes = tuple(_with_members(list(_nodes(shape, port)), members))
-        return cls(data, cluster_id, port, nodes, bool(saved.get("secure")), members.has_living_voters)
+        is_secure, has_s3 = bool(saved.get("secure")), bool(saved.get("s3"))
+        return cls(data, cluster_id, port, nodes, is_secure, members.has_living_voters, has_s3)
 
     def save(self) -> None:
         """Remembers the cluster's id and ports."""
@@ -96,6 +99,8 @@ class Layout:
         saved: dict[str, object] = {"cluster_id": self.cluster_id, "base_port": self.base_port}
         if self.is_secure:
             saved["secure"] = True
+        if self.has_s3:
+            saved["s3"] = True
         (self.data / "cluster.json").write_text(json.dumps(saved) + "\n")
 
     def node(self, name: str) -> Node:

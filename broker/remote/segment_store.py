@@ -4,8 +4,8 @@ The keys are the paths of Kafka's LocalTieredStorage, so each can read what the 
 
     orders-0-LWgrMmVrT0a__7a4SasuPA/00000000000000000011-bCqX9U--S-6U8XUM9II25Q.log
 
-and beside it `.index`, `.timeindex`, `.snapshot`, `.leader_epoch_checkpoint`, and `.txnindex` if the segment has aborted
-transactions. The name of the partition ends in the topic's id, that of a file in the segment's.
+and beside it `.index`, `.timeindex`, `.snapshot`, `.leader_epoch_checkpoint`, and `.txnindex` if the segment has
+aborted transactions. The name of the partition ends in the topic's id, that of a file in the segment's.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _SUFFIXES = frozenset({LOG_SUFFIX, *(kind.value for kind in IndexKind)})
 
 @dataclass(slots=True)
 class SegmentFiles:
-    """What is copied of a segment."""
+    """The objects of a segment before they are copied."""
 
     log: FileRegion
     offset_index: bytes
@@ -83,7 +83,7 @@ class StoredSegment:
     start_offset: int
     keys: tuple[str, ...]
     size_bytes: int
-    """Of all objects."""
+    """The sum over all objects."""
     modified_ms: int
     """The time of the newest object, by the clock of the store."""
 

@@ -1,8 +1,8 @@
 """The object store of a universe: one bucket for all nodes, with drawn latencies and faults.
 
-It has a clock of its own and outlives every process and every loss of power. A request takes effect at the store between its
-departure and its answer, whatever happens to its sender meanwhile: an answer can be lost, and a request that nobody
-waits for any more can still arrive.
+It has a clock of its own and outlives every process and every loss of power. A request takes effect at the store
+between its departure and its answer, whatever happens to its sender meanwhile: an answer can be lost, and a request
+that nobody waits for any more can still arrive.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import trio
 from barnabas.runtime.object_store import (
     NoSuchObject,
     ObjectExists,
+    Part,
     StoredObject,
     StoreError,
     StoreRefused,
@@ -28,7 +29,6 @@ from barnabas.runtime.simulated.chance import Stream
 from barnabas.runtime.simulated.clocks import SimulatedClock
 from barnabas.runtime.simulated.process import NodeKilled, SimulatedProcess
 from barnabas.runtime.simulated.virtual_time import VirtualTime
-from barnabas.runtime.world import Chunk
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ class _Stored:
 
 @dataclass(slots=True)
 class Bucket:
-    """What is stored, and the faults of the store."""
+    """The objects, and the faults of the store."""
 
     chance: Stream
     time: VirtualTime
@@ -86,7 +86,7 @@ class Bucket:
     trace: Callable[[str], None]
     capacity_bytes: int = DEFAULT_CAPACITY_BYTES
     latency_ms: tuple[float, float] = (2.0, 8.0)
-    """Of a request and its answer together: (minimum, mean of the addition)."""
+    """Duration of a request and its answer together: (minimum, mean of the addition)."""
     bytes_per_ms: float = 100_000.0
     list_lag_ms: float = 0.0
     """Lists are behind by up to this time."""
@@ -219,7 +219,7 @@ class SimulatedObjectStore:
         self._process = process
         self._timeout_ms = timeout_ms
 
-    async def put(self, key: str, parts: Sequence[Chunk], *, if_absent: bool = False) -> None:
+    async def put(self, key: str, parts: Sequence[Part], *, if_absent: bool = False) -> None:
         data = b"".join(pieces_of(parts, _PIECE_BYTES))
         assert len(data) == size_of(parts)
         await self._ask("put", key, lambda: self._bucket.put(key, data, if_absent=if_absent), len(data))

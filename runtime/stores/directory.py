@@ -24,16 +24,18 @@ from crc32c import crc32c
 from barnabas.runtime.object_store import (
     NoSuchObject,
     ObjectExists,
+    Part,
     StoredObject,
     StoreError,
     StoreRefused,
     pieces_of,
     size_of,
 )
-from barnabas.runtime.world import Bytes, Chunk, RunBlocking
+from barnabas.runtime.world import Bytes, RunBlocking
 from barnabas.settings.object_store import StoreSettings
 
 T = TypeVar("T")
+Listing = list[StoredObject]
 
 PARTIAL = ".partial"
 _PIECE_BYTES = 1 << 20
@@ -54,7 +56,7 @@ class DirectoryStore:
         self._run_blocking = run_blocking
         self._is_swept = False
 
-    async def put(self, key: str, parts: Sequence[Chunk], *, if_absent: bool = False) -> None:
+    async def put(self, key: str, parts: Sequence[Part], *, if_absent: bool = False) -> None:
         await self._run(f"put {key}", lambda: self._put(key, parts, if_absent), size_of(parts))
 
     async def get(self, key: str, start: int = 0, count: int | None = None) -> bytes:
@@ -83,7 +85,7 @@ class DirectoryStore:
 
     # --- in a thread ---
 
-    def _put(self, key: str, parts: Sequence[Chunk], if_absent: bool) -> None:
+    def _put(self, key: str, parts: Sequence[Part], if_absent: bool) -> None:
         path = self._path(key)
         with self._errors("put", key):
             partial = self._new_partial()
@@ -122,7 +124,7 @@ class DirectoryStore:
             except (FileNotFoundError, NotADirectoryError):
                 self._check_root()
 
-    def _list(self, prefix: str) -> list[StoredObject]:
+    def _list(self, prefix: str) -> Listing:
         with self._errors("list", prefix):
             self._check_root()
             return sorted(each for each in self._walk(_directory_of(prefix)) if each.key.startswith(prefix))
@@ -208,7 +210,7 @@ class _UnreadPart(Exception):
     """A file of the caller could not be read; `__cause__` is its OSError."""
 
 
-def _reported(parts: Sequence[Chunk]) -> Iterator[Bytes]:
+def _reported(parts: Sequence[Part]) -> Iterator[Bytes]:
     """Pieces of the parts. The caller's OSError must not look like one of the store."""
     try:
         yield from pieces_of(parts, _PIECE_BYTES)

@@ -32,16 +32,18 @@ from obstore.store import S3Store
 from barnabas.runtime.object_store import (
     NoSuchObject,
     ObjectExists,
+    Part,
     StoredObject,
     StoreError,
     StoreRefused,
     pieces_of,
     size_of,
 )
-from barnabas.runtime.world import Bytes, Chunk, RunBlocking
+from barnabas.runtime.world import Bytes, RunBlocking
 from barnabas.settings.object_store import STORE_ACCESS_KEY, StoreSettings
 
 T = TypeVar("T")
+Listing = list[StoredObject]
 
 PART_BYTES = 8 << 20
 """Bytes in a part of a multipart upload; smaller objects are sent in one request."""
@@ -78,7 +80,7 @@ class S3ObjectStore:
         self._verifies_fully = settings.verify == "full"
         self._store = _open(settings)
 
-    async def put(self, key: str, parts: Sequence[Chunk], *, if_absent: bool = False) -> None:
+    async def put(self, key: str, parts: Sequence[Part], *, if_absent: bool = False) -> None:
         await self._run_blocking(lambda: self._put(key, parts, if_absent))
 
     async def get(self, key: str, start: int = 0, count: int | None = None) -> bytes:
@@ -98,7 +100,7 @@ class S3ObjectStore:
 
     # --- in a thread ---
 
-    def _put(self, key: str, parts: Sequence[Chunk], if_absent: bool) -> None:
+    def _put(self, key: str, parts: Sequence[Part], if_absent: bool) -> None:
         total_bytes = size_of(parts)
         is_multipart = total_bytes > PART_BYTES and not if_absent
         if if_absent and total_bytes > LARGEST_CREATE_ONLY_BYTES:
@@ -161,7 +163,7 @@ class S3ObjectStore:
         except NoSuchObject:
             pass
 
-    def _list(self, prefix: str) -> list[StoredObject]:
+    def _list(self, prefix: str) -> Listing:
         directory = prefix.rpartition("/")[0] or None
         with self._errors("list", prefix):
             found = list(chain.from_iterable(obstore.list(self._store, directory)))
@@ -212,7 +214,7 @@ class _Etag:
 class _Sent:
     """The bytes of a put while they are read, their ETag, and the error that ended the reading."""
 
-    def __init__(self, parts: Sequence[Chunk], is_multipart: bool) -> None:
+    def __init__(self, parts: Sequence[Part], is_multipart: bool) -> None:
         self._parts = parts
         self.etag = _Etag(is_multipart)
         self.error: OSError | StoreError | None = None
