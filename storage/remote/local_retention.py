@@ -1,4 +1,4 @@
-"""Core: what a tiered log keeps on the local disk.
+"""Core: the segments that a tiered log keeps on the local disk.
 
 Local retention deletes only what is remote, or below the log start offset. Its limits are `local.retention.ms` and
 `local.retention.bytes`; -2 stands for those of the whole log.
@@ -7,6 +7,7 @@ Local retention deletes only what is remote, or below the log start offset. Its 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas.settings.topic import TopicConfig
@@ -16,7 +17,8 @@ AS_THE_WHOLE = -2
 """A local limit that is the one of the whole log."""
 
 
-class LocalDeletion(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LocalDeletion:
     count: int
     """Segments to delete, from the front."""
     rolls: bool

@@ -1,4 +1,4 @@
-"""What a tiered log keeps on the local disk."""
+"""The segments that a tiered log keeps on the local disk."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_only_what_is_remote_leaves_the_disk() -> None:
     assert deleted(BYTES, 0, proven=25).count == 2
 
 
-def test_what_was_deleted_for_all_leaves_the_disk_whether_it_is_remote_or_not() -> None:
+def test_records_deleted_for_all_leave_the_disk_whether_they_are_remote_or_not() -> None:
     forever = TopicConfig(retention_ms=-1)
     assert deleted(forever, 0, proven=0, start=25).count == 2
     assert deleted(forever, 0, proven=30, start=0, local_start=30).count == 3
