@@ -7,7 +7,6 @@ Local retention deletes only what is remote, or below the log start offset. Its 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas.settings.topic import TopicConfig
@@ -17,9 +16,8 @@ AS_THE_WHOLE = -2
 """A local limit that is the one of the whole log."""
 
 
-@dataclass(frozen=True, slots=True)
-class LocalDeletion:
-    count: int
+class LocalDeletion(NamedTuple):
+    deletable: int
     """Segments to delete, from the front."""
     rolls: bool
     """True if the active segment is due, too: it has to be closed, and copied, before it can be deleted."""
