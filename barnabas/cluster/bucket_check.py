@@ -90,6 +90,8 @@ class _Check:
         self._prefix = prefix
         self._chance = chance
         self._small = chance.randbytes(_SMALL_BYTES)
+        self._written: dict[str, None] = {}
+        """Keys to remove: a list may be behind."""
 
     def promises(self) -> list[tuple[str, Callable[[], Awaitable[str]]]]:
         return [
@@ -104,7 +106,7 @@ class _Check:
         ]
 
     async def put(self) -> str:
-        await self._store.put(self._prefix + "small", [self._small])
+        await self._put(self._prefix + "small", self._small)
         return f"{_SMALL_BYTES} bytes"
 
     async def get(self) -> str:
@@ -129,7 +131,7 @@ class _Check:
         key = self._prefix + "overwritten"
         for number in range(_OVERWRITES):
             content = b"version %d " % number * (number + 1)
-            await self._store.put(key, [content])
+            await self._put(key, content)
             if await self._store.get(key) != content:
                 raise _Broken(f"an older version was read after put {number + 1}")
         return f"{_OVERWRITES} times"
@@ -137,7 +139,7 @@ class _Check:
     async def listing(self) -> str:
         keys = [f"{self._prefix}listed/{number:03}" for number in range(10)]
         for key in keys:
-            await self._store.put(key, [b"x"])
+            await self._put(key, b"x")
         listed = [each.key for each in await self._store.list(f"{self._prefix}listed/")]
         if listed != keys:
             raise _Broken(f"{len(listed)} of {len(keys)} objects")
@@ -145,7 +147,7 @@ class _Check:
 
     async def multipart(self) -> str:
         content = self._chance.randbytes(1 << 20) * (_LARGE_BYTES >> 20) + b"."
-        await self._store.put(self._prefix + "large", [content])
+        await self._put(self._prefix + "large", content)
         if await self._store.size(self._prefix + "large") != len(content):
             raise _Broken("wrong size")
         if await self._store.get(self._prefix + "large") != content:
@@ -154,9 +156,9 @@ class _Check:
 
     async def create_only(self) -> str:
         key = self._prefix + "created"
-        await self._store.put(key, [b"first"], if_absent=True)
+        await self._put(key, b"first", if_absent=True)
         try:
-            await self._store.put(key, [b"second"], if_absent=True)
+            await self._put(key, b"second", if_absent=True)
         except ObjectExists:
             if await self._store.get(key) == b"first":
                 return ""
@@ -176,7 +178,7 @@ class _Check:
 
     async def _race(self, key: str, content: bytes, winners: list[bytes]) -> None:
         try:
-            await self._store.put(key, [content], if_absent=True)
+            await self._put(key, content, if_absent=True)
         except ObjectExists:
             return
         winners.append(content)
@@ -194,6 +196,10 @@ class _Check:
         raise _Broken("a deleted object is still there")
 
     async def clean_up(self) -> str:
-        for each in await self._store.list(self._prefix):
-            await self._store.delete(each.key)
+        for key in self._written:
+            await self._store.delete(key)
         return ""
+
+    async def _put(self, key: str, content: bytes, *, if_absent: bool = False) -> None:
+        self._written[key] = None
+        await self._store.put(key, [content], if_absent=if_absent)

@@ -1,4 +1,4 @@
-"""Clients read across the seam between the remote store and the disks; followers begin behind it."""
+"""Clients read across the seam between the remote store and the disks; followers and copies begin behind it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 import trio
 
 from barnabas import Admin, Consumer, Producer
-from barnabas.client.admin import OffsetSpec
+from barnabas.client.admin import AlterConfigOp, ConfigResource, OffsetSpec, ResourceType
 from barnabas.client.cluster import TopicPartition
+from barnabas.client.shares.share_consumer import ShareConsumer
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.runtime.simulated.object_store import Bucket, FaultKind
@@ -251,3 +252,21 @@ async def test_an_empty_replica_may_skip_what_is_copied_only_if_its_leader_sends
 
 def await_leader(tiers: Reading) -> str:
     return tiers.cluster._leader("t", 0)
+
+
+@pytest.mark.feature("TS-06", "CG-17")
+@on_tiers(group_share_min_heartbeat_interval_ms="500", group_share_heartbeat_interval_ms="500")
+async def test_a_share_group_begins_with_records_that_are_only_remote(tiers: Reading) -> None:
+    await tiers.create()
+    await tiers.fill()
+    await tiers.until_remote()
+    async with Admin(**tiers.client) as admin:
+        earliest = [AlterConfigOp("share.auto.offset.reset", "earliest")]
+        await admin.incremental_alter_configs({ConfigResource(ResourceType.GROUP, "g"): earliest})
+    found: list[tuple[int, bytes]] = []
+    async with ShareConsumer("t", **tiers.client, group_id="g") as consumer:
+        with trio.fail_after(120):
+            while len(found) < 60:
+                for record in await consumer.poll(1_000):
+                    found.append((record.offset, (record.value or b"").partition(b" ")[0]))
+    assert found == NUMBERED
