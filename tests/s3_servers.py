@@ -30,6 +30,8 @@ class S3Server:
     port: int
     log: Path
     environment: dict[str, str] = field(default_factory=dict)
+    keeps_files: bool = False
+    """Objects survive its end."""
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -128,4 +130,4 @@ def versity_server(directory: Path) -> S3Server | None:
     port = free_port()
     command = [program, "--quiet", "--port", f"127.0.0.1:{port}", "posix", str(files)]
     environment = {"ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
-    return S3Server(command, port, directory / "versitygw.log", environment)
+    return S3Server(command, port, directory / "versitygw.log", environment, keeps_files=True)
