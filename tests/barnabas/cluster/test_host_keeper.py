@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, 
 
 pytestmark = pytest.mark.feature("OP-02")
 CELLS = (11, 12)
+PAGE = (Path(__file__).parents[3] / "docs" / "cells.md").read_text()
 
 
 def wait_for(what: Callable[[], bool]) -> None:
@@ -38,18 +40,16 @@ class Host:
         self.shared_port = self.port + 10
         voters = ",".join(f"127.0.0.1:{node.port}" for node in cluster.layout.controllers)
         self.config = directory / "host.properties"
-        self.config.write_text(
-            f"""process.roles=broker
-node.id={CELLS[0]}
-listeners=PLAINTEXT://127.0.0.1:{self.port}
-controller.listener.names=CONTROLLER
-controller.quorum.bootstrap.servers={voters}
-log.dirs={directory}/data
-barnabas.host=west
-barnabas.shared.listeners=PLAINTEXT://127.0.0.1:{self.shared_port}
-"""
-        )
+        self.config.write_text(self._of_the_page(voters))
         self.process: subprocess.Popen[str] | None = None
+
+    def _of_the_page(self, voters: str) -> str:
+        """The file on the page, with addresses and directories of this test."""
+        (text,) = re.findall(r"```properties\n(.*?)```", PAGE, re.S)
+        text = text.replace("10.0.0.1:9093,10.0.0.2:9093,10.0.0.3:9093", voters)
+        text = text.replace("10.0.0.1:19092", f"127.0.0.1:{self.port}")
+        text = text.replace("10.0.0.1:9092", f"127.0.0.1:{self.shared_port}")
+        return str(text.replace("/var/lib/barnabas", f"{self.directory}/data"))
 
     def run(self, *more: str) -> None:
         words = [sys.executable, "-P", "-m", "barnabas.cli.main", "host", str(self.config), "--cells", "2", *more]

@@ -69,6 +69,6 @@ def test_no_two_cells_have_a_port_in_common(ports: list[int], count: int) -> Non
         ({"listeners": "PLAINTEXT://:65530"}, 2, "f: 64 cells have no ports beside 65530, 8080, 9092; choose others"),
     ],
 )
-def test_what_cannot_be_shared_is_refused(changes: dict[str, str], cells: int, message: str) -> None:
+def test_files_that_cells_cannot_share_are_refused(changes: dict[str, str], cells: int, message: str) -> None:
     with pytest.raises(WrongArgument, match=re.escape(message)):
         cells_of(FILE | changes, cells, MACHINE, "f")

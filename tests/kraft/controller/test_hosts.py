@@ -58,7 +58,7 @@ def test_assignments_with_two_replicas_on_one_host_are_refused(hosted: Cluster) 
 
 
 @pytest.mark.parametrize("packed", [b"", b"\xff", b"x" * (MOST_HOST_BYTES + 1)])
-def test_what_cannot_be_a_host_is_none(packed: bytes) -> None:
+def test_other_bytes_are_no_host(packed: bytes) -> None:
     request = BrokerRegistrationRequest()
     request.unknown_tagged_fields = {HOST_TAG: packed}
     assert named_host(request) is None
