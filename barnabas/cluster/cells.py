@@ -15,6 +15,10 @@ def host_number(broker_id: int, cells: int) -> int:
     return (broker_id - 1) // cells + 1
 
 
+def host_name(broker_id: int, cells: int) -> str:
+    return f"host-{host_number(broker_id, cells)}"
+
+
 def shared_port(base_port: int, host: int) -> int:
     return base_port + SHARED_PORTS_ABOVE + host - 1
 
@@ -23,7 +27,7 @@ def cell_settings(broker_id: int, cells: int, base_port: int) -> dict[str, str]:
     """Settings of a broker that shares its host with others: the host, its rack, and the address of all its cells."""
     host = host_number(broker_id, cells)
     return {
-        HOST: f"host-{host}",
+        HOST: host_name(broker_id, cells),
         "broker.rack": f"rack-{host}",
         SHARED_LISTENERS: f"PLAINTEXT://127.0.0.1:{shared_port(base_port, host)}",
     }

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from barnabas.cluster.cells import cell_settings, host_number, shared_port
+from barnabas.cluster.cells import cell_settings, host_name, host_number, shared_port
 from barnabas.cluster.errors import ClusterError, WrongArgument
 from barnabas.cluster.membership import Members
 from barnabas.cluster.private_files import write_private
@@ -130,6 +130,10 @@ class Layout:
             hosts = sorted({host_number(node.id, self.cells) for node in self.brokers})
             return ",".join(f"127.0.0.1:{shared_port(self.base_port, host)}" for host in hosts)
         return ",".join(f"127.0.0.1:{node.port}" for node in self.brokers)
+
+    def host_of(self, node: Node) -> str | None:
+        """The host that a broker shares with others."""
+        return host_name(node.id, self.cells) if self.cells > 1 and node.is_broker else None
 
     def log_directory(self, node: Node) -> Path:
         return self.data / node.name / "data"

@@ -18,7 +18,7 @@ from barnabas.broker.coordinator.coordinator import partition_for
 from barnabas.broker.internal_topics import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.replication.replica import Leading
 from barnabas.client.security_names import SecurityOptions
-from barnabas.cluster.cells import host_number
+from barnabas.cluster.cells import host_name
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.fault_points import DISK_POINTS
 from barnabas.cluster.layout import LOCAL_SHAPE
@@ -675,7 +675,7 @@ def _size(conditions: Conditions) -> Size | None:
 def host_of(name: str, cells: int) -> str | None:
     """The host of a node; None if it shares it with nobody."""
     role, _, number = name.partition("-")
-    return f"host-{host_number(int(number), cells)}" if cells > 1 and role == "broker" else None
+    return host_name(int(number), cells) if cells > 1 and role == "broker" else None
 
 
 def wall_ms_of(universe: Universe) -> int:
