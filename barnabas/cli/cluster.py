@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,6 +36,19 @@ Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Ti
 Restarts = Annotated[bool, typer.Option(help="Restart nodes that exit by themselves.")]
 
 
+@dataclass(frozen=True)
+class Size:
+    """Options for the number of brokers."""
+
+    brokers: Annotated[
+        int | None, typer.Option("--brokers", metavar="N", min=1, max=99, help="Number of brokers; default: 3.")
+    ] = None
+    cells: Annotated[
+        int | None,
+        typer.Option("--cells", metavar="N", min=1, max=99, help="Brokers that share a host; default: 1."),
+    ] = None
+
+
 def _cluster(
     data: Path, base_port: int | None = None, settings: list[str] | None = None, *, restarts: bool = True
 ) -> LocalCluster:
@@ -54,6 +68,7 @@ def up(
     ] = False,
     s3: Annotated[bool, typer.Option("--s3", help="Add an S3 server (versitygw), and tiered storage on it.")] = False,
     *,
+    size: Size,
     local: LocalOptions,
 ) -> None:
     """Start the nodes that are not running. Existing data is kept."""
@@ -64,6 +79,8 @@ def up(
         cluster.make_secure()
     if s3:
         cluster.add_s3()
+    if size.brokers is not None or size.cells is not None:
+        cluster.make_larger(size.brokers, size.cells)
     _warn_of_ports(cluster)
     started = cluster.up()
     if not started:

@@ -63,6 +63,12 @@ class RemoteTasks:
     def __iter__(self) -> Iterator[Tended]:
         return iter(list(self._tended.values()))
 
+    @property
+    def idle_share(self) -> float:
+        """The part of the copiers that has nothing to do."""
+        limiter = self._limiters[Job.COPY]
+        return 1 - limiter.borrowed_tokens / limiter.total_tokens
+
     # -- news
 
     def look(self, partition: Partition) -> None:

@@ -153,7 +153,7 @@ class RemoteParts:
     # -- metrics
 
     def families(self) -> Iterator[Family]:
-        yield from remote_families(self.traffic, self.tasks)
+        yield from remote_families(self.traffic, self.tasks, self.tasks.idle_share)
         yield from reading_families(self.reading)
 
 
