@@ -49,6 +49,16 @@ class Size:
     ] = None
 
 
+@dataclass(frozen=True)
+class Additions:
+    """Options for what the cluster has besides its nodes."""
+
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Add TLS, users and ACLs; files for clients go to DIR/security.")
+    ] = False
+    s3: Annotated[bool, typer.Option("--s3", help="Add an S3 server (versitygw), and tiered storage on it.")] = False
+
+
 def _cluster(
     data: Path, base_port: int | None = None, settings: list[str] | None = None, *, restarts: bool = True
 ) -> LocalCluster:
@@ -63,11 +73,8 @@ def up(
     timeout: Timeout = 60.0,
     wait: Annotated[bool, typer.Option(help="Return when the cluster accepts writes.")] = True,
     restarts: Restarts = True,
-    secure: Annotated[
-        bool, typer.Option("--secure", help="Add TLS, users and ACLs; files for clients go to DIR/security.")
-    ] = False,
-    s3: Annotated[bool, typer.Option("--s3", help="Add an S3 server (versitygw), and tiered storage on it.")] = False,
     *,
+    additions: Additions,
     size: Size,
     local: LocalOptions,
 ) -> None:
@@ -75,9 +82,9 @@ def up(
     began = time.monotonic()
     data = local.data
     cluster = _cluster(data, local.base_port, local.settings, restarts=restarts)
-    if secure:
+    if additions.secure:
         cluster.make_secure()
-    if s3:
+    if additions.s3:
         cluster.add_s3()
     if size.brokers is not None or size.cells is not None:
         cluster.make_larger(size.brokers, size.cells)
