@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from operator import attrgetter
 
 from barnabas.protocol.primitives import uuid_to_string
 from barnabas.storage.remote.segment import (
@@ -26,9 +25,6 @@ from barnabas.storage.remote.segment import (
 )
 
 log = logging.getLogger(__name__)
-
-_by_start = attrgetter("start_offset")
-
 
 class PartitionSegments:
     """One partition. Segments that reached DELETE_SEGMENT_FINISHED are forgotten."""
@@ -159,18 +155,6 @@ class PartitionSegments:
         """The other segments with records of `leader_epoch`."""
         of_epoch = self._epochs.get(leader_epoch)
         return [] if of_epoch is None else [self._by_id[each] for each in of_epoch.unreferenced_ids()]
-
-    def of_epoch(self, leader_epoch: int) -> list[RemoteSegment]:
-        """All segments with records of `leader_epoch`, unreferenced ones as well, by start offset."""
-        unreferenced = self.unreferenced(leader_epoch)
-        found = [*self.referenced(leader_epoch), *unreferenced]
-        return sorted(found, key=_by_start) if unreferenced else found
-
-    def size_bytes(self, leader_epochs: Iterable[int]) -> int:
-        """Bytes of the readable segments with records of these epochs, each counted once."""
-        found = [self._epochs[epoch] for epoch in leader_epochs if epoch in self._epochs]
-        ids = {each for of_epoch in found for each in of_epoch.referenced_ids()}
-        return sum(self._by_id[each].size_bytes for each in ids)
 
 
 class _EpochSegments:

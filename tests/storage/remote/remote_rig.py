@@ -61,6 +61,11 @@ def copied(*segments: RemoteSegment) -> PartitionSegments:
     return known
 
 
+def of_epoch(segments: PartitionSegments, leader_epoch: int) -> list[int]:
+    """Numbers of all segments with records of this epoch."""
+    return sorted(numbers([*segments.referenced(leader_epoch), *segments.unreferenced(leader_epoch)]))
+
+
 def number_of(found: RemoteSegment | None) -> int | None:
     return None if found is None else int.from_bytes(found.segment_id, "big")
 
