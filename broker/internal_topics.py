@@ -5,12 +5,11 @@ from __future__ import annotations
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from barnabas.settings.broker import BrokerSettings
 from barnabas.settings.remote_metadata import RemoteMetadataSettings
+from barnabas.storage.remote.metadata_records import REMOTE_METADATA_TOPIC
 
 GROUP_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
 SHARE_TOPIC = "__share_group_state"
-REMOTE_METADATA_TOPIC = "__remote_log_metadata"
-"""Clients see it as a topic like others, as in Kafka."""
 
 NEVER_TIERED = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC, SHARE_TOPIC, REMOTE_METADATA_TOPIC})
 """Topics whose remote.storage.enable has no effect."""

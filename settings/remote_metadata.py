@@ -1,4 +1,4 @@
-"""Settings of `__remote_log_metadata`: keys of a plug-in in Kafka, so they have its prefix and are not in `keys.tsv`."""
+"""Settings of `__remote_log_metadata`: in Kafka keys of a plug-in, with its prefix, and not in `keys.tsv`."""
 
 from __future__ import annotations
 

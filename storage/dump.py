@@ -44,6 +44,7 @@ from barnabas.storage.names import (
 )
 from barnabas.storage.partition_metadata import PARTITION_METADATA_FILE
 from barnabas.storage.producer_snapshot_format import CorruptSnapshot, decode_snapshot
+from barnabas.storage.remote.metadata_records import REMOTE_METADATA_TOPIC, decode
 from barnabas.storage.transaction_index import read_entries
 
 METADATA_SNAPSHOT_SUFFIX = ".checkpoint"
@@ -110,6 +111,8 @@ def _reader_for(path: str, stem: str) -> ShowRecord:
     topic = directory.rpartition("-")[0]
     if topic == METADATA_TOPIC:
         return _metadata
+    if topic == REMOTE_METADATA_TOPIC:
+        return _remote_metadata
     messages = _COORDINATED.get(topic)
     return _plain if messages is None else partial(_coordinated, record_types(messages))
 
@@ -223,6 +226,13 @@ def _metadata(record: Record) -> str:
     except MalformedMessage as error:
         return f"undecodable ({error}) {_bytes(record.value)}"
     return f"v{version} {message}"
+
+
+def _remote_metadata(record: Record) -> str:
+    try:
+        return repr(decode(record.value or b""))
+    except MalformedMessage as error:
+        return f"undecodable ({error}) {_bytes(record.value)}"
 
 
 def _bytes(data: bytes | None) -> str:

@@ -32,9 +32,8 @@ def down_converted(
 
     Raises KafkaError, OSError if not even the first batch can be converted.
     """
-    if isinstance(read, FileRegion):
-        read = yield partial(read.file.pread, read.count, read.offset)
-    data = memoryview(read)
+    content: bytes = (yield partial(read.file.pread, read.count, read.offset)) if isinstance(read, FileRegion) else read
+    data = memoryview(content)
     converted: list[bytes] = []
     next_offset = from_offset
     for batches in _portions(data):

@@ -20,7 +20,6 @@ from barnabas.protocol.primitives import uuid_to_string
 from barnabas.runtime.decisions import DecisionKind
 from barnabas.runtime.object_store import StoreError
 from barnabas.runtime.uuids import random_uuid
-from barnabas.storage.log import PartitionLog
 from barnabas.storage.remote.copying import bytes_to_copy, next_to_copy
 from barnabas.storage.remote.lineage import first_readable, last_copied, proven_end
 from barnabas.storage.remote.partition_segments import PartitionSegments
@@ -29,6 +28,8 @@ from barnabas.storage.segment_export import SegmentBytes, SegmentExport, export_
 
 log = logging.getLogger(__name__)
 
+PROVEN_IN_A_STEP = 1_000
+"""Segments that are looked up in one step of the event loop."""
 QUOTA_CHECK_MS = 1_000
 """Kafka's longest wait between two looks at the quota."""
 
@@ -48,7 +49,7 @@ class Copier:
         if segments is None:
             return False
         partition = tended.partition
-        self._learn(tended, segments)
+        await self._learn(tended, segments)
         if not partition.is_leader:
             self._give_up(tended)
             tended.gauges.copy_lag_bytes = tended.gauges.copy_lag_segments = 0
@@ -69,17 +70,40 @@ class Copier:
                 if candidate is None:
                     break
                 await self._copy(tended, candidate.base_offset, epoch)
-                self._learn(tended, segments)
+                await self._learn(tended, segments)
+            if not partition.log.config.copies_to_remote:
+                self._give_up(tended)
         finally:
             self._measure_lag(tended)
         return True
 
-    def _learn(self, tended: Tended, segments: PartitionSegments) -> None:
-        if self._ports.metadata.lost is None:
-            learn_what_is_copied(tended.partition.log, segments)
-        else:
+    async def _learn(self, tended: Tended, segments: PartitionSegments) -> None:
+        """Set the highest copied offset of the log: local retention deletes up to there."""
+        partition_log = tended.partition.log
+        if self._ports.metadata.lost is not None:
             # What only these records make readable may not be deleted from this disk.
-            tended.partition.log.highest_copied_offset = -1
+            partition_log.highest_copied_offset = -1
+            return
+        epochs, offset = partition_log.epochs.entries(), partition_log.local_log_start_offset
+        while True:
+            end = partition_log.log_end_offset
+            proven = proven_end(partition_log.epochs, end, segments, offset, PROVEN_IN_A_STEP)
+            if proven == offset:
+                break
+            offset = proven
+            if offset - partition_log.local_log_start_offset > PROVEN_IN_A_STEP:
+                await trio.lowlevel.checkpoint()
+        if partition_log is not tended.partition.log or partition_log.epochs.entries() != epochs:
+            # It was truncated meanwhile; the next round begins anew.
+            return
+        local_start = partition_log.local_log_start_offset
+        if offset > local_start:
+            partition_log.highest_copied_offset = min(offset, partition_log.log_end_offset) - 1
+        elif last_copied(partition_log.epochs, partition_log.log_end_offset, segments) >= 0:
+            # Nothing is remote that is here, too.
+            partition_log.highest_copied_offset = local_start - 1
+        else:
+            partition_log.highest_copied_offset = -1
 
     def _give_up(self, tended: Tended) -> None:
         tended.give_up_attempt(self._ports.world.wall_clock.now_ms())
@@ -212,19 +236,6 @@ class Copier:
         partition_log = tended.partition.log
         if export.end_offset > partition_log.last_stable_offset:
             raise LeadershipEnded(f"offset {export.end_offset - 1} is not stable any more")
-
-
-def learn_what_is_copied(partition_log: PartitionLog, segments: PartitionSegments) -> None:
-    """Set the highest copied offset of the log: local retention deletes up to there."""
-    local_start, end = partition_log.local_log_start_offset, partition_log.log_end_offset
-    proven = proven_end(partition_log.epochs, end, segments, local_start)
-    if proven > local_start:
-        partition_log.highest_copied_offset = proven - 1
-    elif last_copied(partition_log.epochs, end, segments) >= 0:
-        # Nothing is remote that is here, too.
-        partition_log.highest_copied_offset = local_start - 1
-    else:
-        partition_log.highest_copied_offset = -1
 
 
 def _is_same(before: RemoteSegment, now: RemoteSegment) -> bool:

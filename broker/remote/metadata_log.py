@@ -1,4 +1,4 @@
-"""Core: what this broker has read of one partition of `__remote_log_metadata`.
+"""Core: the records of one partition of `__remote_log_metadata`, as far as this broker has read them.
 
 Records are read from the start of the log, in order. A partition of a user that is followed later needs the earlier
 records, too: then reading begins again, and each user's partition skips what it has applied. If the log was truncated,
@@ -16,7 +16,7 @@ from barnabas.protocol.errors import MalformedMessage
 from barnabas.protocol.primitives import uuid_to_string
 from barnabas.protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid, iterate_batches
 from barnabas.protocol.records.record import SERVED_LIMIT_BYTES, SERVED_LIMIT_RECORDS, Record, decode_in_slices
-from barnabas.storage.remote.metadata_records import decode, partition_of
+from barnabas.storage.remote.metadata_records import REMOTE_METADATA_TOPIC, decode, partition_of
 from barnabas.storage.remote.partition_segments import PartitionSegments
 from barnabas.storage.remote.segment import (
     MetadataRecord,
@@ -282,4 +282,4 @@ class MetadataLog:
                 waiting.read(self._dropped.get(waiting.offset))
 
     def __repr__(self) -> str:
-        return f"__remote_log_metadata-{self.index}"
+        return f"{REMOTE_METADATA_TOPIC}-{self.index}"

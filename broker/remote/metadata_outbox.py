@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 import trio
 
-from barnabas.broker.internal_topics import REMOTE_METADATA_TOPIC
 from barnabas.broker.topic_writer import TopicWriter
 from barnabas.kraft.metadata.image import TopicImage
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -21,6 +20,7 @@ from barnabas.protocol.records.record import Record
 from barnabas.runtime.background import Background
 from barnabas.runtime.backoff import Backoff
 from barnabas.runtime.world import World
+from barnabas.storage.remote.metadata_records import REMOTE_METADATA_TOPIC
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol
 
 import trio
 
-from barnabas.broker.internal_topics import REMOTE_METADATA_TOPIC
 from barnabas.broker.remote.metadata_log import MetadataLog, ReadRecords, decode_batches
 from barnabas.broker.replication.partition import FetchKind, Partition, ReadRequest
 from barnabas.broker.replication.partitions import Partitions
@@ -28,6 +27,7 @@ from barnabas.protocol.messages.list_offsets import (
 from barnabas.runtime.backoff import Backoff
 from barnabas.runtime.channel import ChannelError
 from barnabas.runtime.world import FileRegion, World
+from barnabas.storage.remote.metadata_records import REMOTE_METADATA_TOPIC
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class ReadingPorts:
 
 
 class _Answer(NamedTuple):
-    """What a leader has at the position of a log."""
+    """The records of a leader at the position of a log."""
 
     records: bytes | memoryview | FileRegion
     is_diverging: bool = False
@@ -89,7 +89,7 @@ class MetadataReader:
         self._asking = trio.CancelScope()
         self._channel: MetadataChannel | None = None
         self._problem = ""
-        """What was reported last."""
+        """The last error that was reported."""
 
     def wake(self) -> None:
         """Something has changed."""
@@ -121,10 +121,8 @@ class MetadataReader:
 
     async def _round(self, placed: Mapping[int, Placed]) -> bool:
         """One exchange with the leader; False if it should not be repeated at once."""
-        source = _OwnLogs(self._ports.partitions, self._bell) if self.leader_id == self._ports.node_id else None
         try:
-            if source is None:
-                source = self._leader()
+            source = self._source()
             if source is None:
                 return False
             without_bounds = {index: each for index, each in placed.items() if each.log.wants_bounds}
@@ -145,7 +143,10 @@ class MetadataReader:
             self._disconnect()
         return False
 
-    def _leader(self) -> _Leader | None:
+    def _source(self) -> _Source | None:
+        """None if the broker has no address."""
+        if self.leader_id == self._ports.node_id:
+            return _OwnLogs(self._ports.partitions, self._bell)
         if self._channel is None:
             self._channel = self._ports.channel_to(self.leader_id)
         return None if self._channel is None else _Leader(self._channel)
@@ -198,7 +199,7 @@ class _Source(Protocol):
         """(log start offset, high watermark) of those that are known for sure."""
 
     async def read(self, placed: Mapping[int, Placed]) -> dict[int, _Answer]:
-        """What follows the position of each log; partitions with an error are left out. Waits a while for news."""
+        """Records from the position of each log on; partitions with an error are left out. Waits a while for news."""
 
 
 class _Leader:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import trio
 
-from barnabas.broker.internal_topics import REMOTE_METADATA_TOPIC
 from barnabas.broker.remote.metadata_log import MetadataLog
 from barnabas.broker.remote.metadata_outbox import MetadataOutbox, OutboxPorts
 from barnabas.broker.remote.metadata_reading import MetadataReader, Placed, ReadingPorts
@@ -33,7 +32,7 @@ from barnabas.runtime.channel import Channel
 from barnabas.runtime.world import World
 from barnabas.settings.broker import BrokerSettings
 from barnabas.settings.remote_metadata import RemoteMetadataSettings
-from barnabas.storage.remote.metadata_records import encode, metadata_partition
+from barnabas.storage.remote.metadata_records import REMOTE_METADATA_TOPIC, encode, metadata_partition
 from barnabas.storage.remote.partition_segments import PartitionSegments
 from barnabas.storage.remote.segment import MetadataRecord, RemotePartitionKey
 

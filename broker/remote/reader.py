@@ -7,7 +7,7 @@ What the segment has behind the point at which it leaves the log is not returned
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import trio
 
@@ -17,6 +17,7 @@ from barnabas.broker.remote.segment_walk import Found, SegmentWalk
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import iterate_batches
 from barnabas.protocol.records.search import TooLargeToSearch, first_record_at
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.object_store import NoSuchObject, StoreError
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log import OffsetOutOfRange
@@ -26,6 +27,8 @@ from barnabas.storage.remote.segment import RemotePartitionKey, RemoteSegment
 from barnabas.storage.remote.shared_range import shared_end
 from barnabas.storage.segment_list import TimestampedOffset
 from barnabas.storage.transaction_index import AbortedTransaction
+
+T = TypeVar("T")
 
 MOST_BYTES = 8 << 20
 """Most bytes of one read, unless the first batch has more: several responses of this size are in memory at once."""
@@ -195,7 +198,7 @@ class RemoteReader:
             end = shared_end(current, offset, log.epochs, log.log_end_offset)
             if not current.transaction_index_is_empty:
                 entries = await self._indexes.get(current, IndexKind.TRANSACTION)
-                some, is_complete = aborted_in(entries, from_offset, upper, end)
+                some, is_complete = await _taken(aborted_in(entries, from_offset, upper, end))
                 aborted |= {(each.producer_id, each.first_offset): each for each in some}
                 if is_complete:
                     return list(aborted.values())
@@ -242,6 +245,17 @@ class _Place(NamedTuple):
     segment: RemoteSegment
     end: int
     """The segment and the log are the same up to this offset."""
+
+
+async def _taken(steps: Stepwise[T]) -> T:
+    """The result of work, of which the event loop takes one step at a time."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await trio.lowlevel.checkpoint()
 
 
 def _cut(data: bytes, end_offset: int) -> bytes:

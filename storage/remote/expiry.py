@@ -23,10 +23,10 @@ SEGMENTS_IN_A_STEP = 500
 
 @dataclass(frozen=True, slots=True)
 class ExpiryFacts:
-    """What the leader knows of its log."""
+    """The log as its leader knows it."""
 
     epochs: Epochs
-    """Of the whole log, from the log start offset on."""
+    """Epochs of the whole log, from the log start offset on."""
     log_start_offset: int
     log_end_offset: int
     only_local_bytes: int
@@ -107,7 +107,7 @@ def _surplus_bytes(segments: PartitionSegments, facts: ExpiryFacts) -> Stepwise[
         return 0
     total_bytes = facts.only_local_bytes
     for count, segment in enumerate(_each_once(segments, [epoch for epoch, _ in facts.epochs]), 1):
-        if belongs_to(segment, facts.epochs, facts.log_end_offset):
+        if belongs_to(segment, facts.epochs, facts.log_end_offset) and not _is_below_start(segment, facts):
             total_bytes += segment.size_bytes
         if count % SEGMENTS_IN_A_STEP == 0:
             yield None
@@ -116,7 +116,7 @@ def _surplus_bytes(segments: PartitionSegments, facts: ExpiryFacts) -> Stepwise[
 
 def _is_old(segment: RemoteSegment, facts: ExpiryFacts) -> bool:
     kept_since_ms = facts.now_ms - facts.retention_ms
-    return facts.retention_ms >= 0 and 0 <= kept_since_ms and segment.max_timestamp_ms < kept_since_ms
+    return facts.retention_ms >= 0 and kept_since_ms >= 0 and segment.max_timestamp_ms < kept_since_ms
 
 
 def _is_below_start(segment: RemoteSegment, facts: ExpiryFacts) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 
+from barnabas.runtime.at_once import Stepwise
 from barnabas.storage.indexes import CorruptIndex, OffsetPosition
 from barnabas.storage.transaction_index import ENTRY_BYTES, AbortedTransaction, read_entries
 
@@ -16,6 +17,7 @@ _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
 _ABORTED_ENTRY = struct.Struct(">hqqqq")
 _LAST_OFFSET = 3
+ENTRIES_IN_A_STEP = 1_000
 
 
 def position_of(index: bytes, base_offset: int, offset: int) -> OffsetPosition:
@@ -41,12 +43,14 @@ def offset_at_time(index: bytes, base_offset: int, timestamp: int) -> int:
 
 def aborted_in(
     index: bytes, from_offset: int, upper_offset: int, end_offset: int
-) -> tuple[list[AbortedTransaction], bool]:
+) -> Stepwise[tuple[list[AbortedTransaction], bool]]:
     """Transactions of a transaction index with records or their marker in [from_offset, upper_offset) and a marker
-    below `end_offset`, and whether later markers cannot belong to any more."""
+    below `end_offset`, and whether later markers cannot belong to any more. In steps."""
     found: list[AbortedTransaction] = []
     first = _floor(index, _ABORTED_ENTRY, _LAST_OFFSET, from_offset - 1) + 1
-    for entry in read_entries(index[first * ENTRY_BYTES :], "a remote transaction index"):
+    for count, entry in enumerate(read_entries(index[first * ENTRY_BYTES :], "a remote transaction index"), 1):
+        if count % ENTRIES_IN_A_STEP == 0:
+            yield None
         if entry.last_offset >= end_offset:
             break
         if entry.first_offset < upper_offset:

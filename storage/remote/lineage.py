@@ -6,6 +6,7 @@ log belongs to the partition.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from barnabas.storage.leader_epochs import UNDEFINED_EPOCH, LeaderEpochs
@@ -43,10 +44,18 @@ def last_copied(epochs: LeaderEpochs, log_end_offset: int, segments: PartitionSe
     return -1
 
 
-def proven_end(epochs: LeaderEpochs, log_end_offset: int, segments: PartitionSegments, from_offset: int) -> int:
-    """The offset up to which all records of the log from `from_offset` on can be read remotely, exclusive."""
+def proven_end(
+    epochs: LeaderEpochs,
+    log_end_offset: int,
+    segments: PartitionSegments,
+    from_offset: int,
+    most_steps: int = sys.maxsize,
+) -> int:
+    """The offset up to which all records of the log from `from_offset` on can be read remotely, exclusive. After
+    `most_steps` segments it may be less: then go on from there."""
     offset = from_offset
-    while offset < log_end_offset:
+    while offset < log_end_offset and most_steps > 0:
+        most_steps -= 1
         epoch = epochs.epoch_for_offset(offset)
         if epoch == UNDEFINED_EPOCH:
             break

@@ -1,4 +1,4 @@
-"""Core: what a tiered log keeps on the local disk.
+"""Core: the segments that a tiered log keeps on the local disk.
 
 Local retention deletes only what is remote, or below the log start offset. Its limits are `local.retention.ms` and
 `local.retention.bytes`; -2 stands for those of the whole log.
@@ -17,7 +17,7 @@ AS_THE_WHOLE = -2
 
 
 class LocalDeletion(NamedTuple):
-    count: int
+    deletable: int
     """Segments to delete, from the front."""
     rolls: bool
     """True if the active segment is due, too: it has to be closed, and copied, before it can be deleted."""

@@ -168,7 +168,8 @@ class PartitionSegments:
 
     def size_bytes(self, leader_epochs: Iterable[int]) -> int:
         """Bytes of the readable segments with records of these epochs, each counted once."""
-        ids = {each for epoch in leader_epochs if epoch in self._epochs for each in self._epochs[epoch].referenced_ids()}
+        found = [self._epochs[epoch] for epoch in leader_epochs if epoch in self._epochs]
+        ids = {each for of_epoch in found for each in of_epoch.referenced_ids()}
         return sum(self._by_id[each].size_bytes for each in ids)
 
 

@@ -135,13 +135,11 @@ class TierPromises:
             if entry is not None and entry.epoch > epoch:
                 continue
             last = entry.batches[-1].last_sequence if entry is not None and entry.batches else None
-            self._findings.check(
-                entry is not None and entry.epoch == epoch and last == sequence,
-                lambda producer_id=producer_id, epoch=epoch, sequence=sequence, entry=entry, last=last: (
+            if entry is None or entry.epoch != epoch or last != sequence:
+                self._findings.report(
                     f"{key}: {node_id} begins at {log.log_end_offset} without the sequence {sequence} of producer"
                     f" {producer_id} in epoch {epoch}; it knows {entry and entry.epoch}, {last}"
-                ),
-            )
+                )
 
     def _segments_of(self, key: PartitionKey, log: PartitionLog) -> PartitionSegments | None:
         self._read_metadata()

@@ -110,7 +110,7 @@ def test_a_whole_batch_that_begins_before_the_position_is_applied_from_there_on(
     assert log.position == 3
 
 
-def test_what_was_fetched_before_the_position_jumped_is_of_no_use() -> None:
+def test_data_fetched_before_the_position_jumped_is_of_no_use() -> None:
     log = following(KEY, end=1)
     before = log.generation
     found = decode_batches(batch(0, segment(1, 0, 9)), log.wanted)
@@ -163,7 +163,7 @@ def test_records_that_retention_has_deleted_are_reported() -> None:
     assert log.position == 5
 
 
-def test_a_publisher_waits_for_its_record_and_is_told_if_it_has_no_effect() -> None:
+def test_a_publisher_waits_for_its_record_and_learns_if_it_has_no_effect() -> None:
     log = following(KEY, end=0)
     outcomes: list[str | None] = []
     log.when_read(KEY, 1, outcomes.append)

@@ -1,4 +1,4 @@
-"""Clients read across the seam between the remote store and the disks; followers begin behind it."""
+"""Clients read across the seam between the remote store and the disks; followers and copies begin behind it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import pytest
 import trio
 
 from barnabas import Admin, Consumer, Producer
-from barnabas.client.admin import OffsetSpec
+from barnabas.client.admin import AlterConfigOp, ConfigResource, OffsetSpec, ResourceType
 from barnabas.client.cluster import TopicPartition
+from barnabas.client.shares.share_consumer import ShareConsumer
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.runtime.simulated.object_store import Bucket, FaultKind
 from tests.broker.remote.test_copies_in_a_cluster import URL, Tiers
 
@@ -43,6 +46,13 @@ class Reading(Tiers):
     async def fill_one(self, number: int) -> None:
         async with Producer(**self.client) as producer:
             await producer.send("t", b"%05d " % number, partition=0)
+
+    async def lose_disk(self, name: str) -> None:
+        self.cluster.kill(name)
+        await self.cluster._cluster.nodes[name].ended.wait()
+        self.cluster.universe.disk(name).wipe()
+        self.cluster.start(name)
+        await self.cluster.wait_ready()
 
     def in_sync(self) -> set[int]:
         """The ISR, as the first broker that is up knows it."""
@@ -96,7 +106,7 @@ async def test_a_reader_of_committed_records_gets_no_aborted_ones(tiers: Reading
         for number in range(30):
             producer.begin_transaction()
             for _ in range(2):
-                await producer.enqueue("t", b"%05d " % number + b"x" * 400, partition=0)
+                await producer.send("t", b"%05d " % number + b"x" * 400, partition=0)
             if number % 3:
                 await producer.commit_transaction()
                 committed += [b"%05d" % number] * 2
@@ -169,11 +179,12 @@ async def test_a_look_up_by_time_that_takes_too_long_times_out(tiers: Reading) -
     await tiers.fill()
     await tiers.until_remote()
     fault = tiers.bucket.fail(FaultKind.LOST, "get")
-    async with Admin(**tiers.client, request_timeout_ms=3_000, default_api_timeout_ms=4_000) as admin:
-        began = trio.current_time()
-        results = await admin.list_offsets({T0: OffsetSpec.for_timestamp(1)}, raise_errors=False)
-        assert results.errors
-        assert trio.current_time() - began < 10
+    leader = await tiers.cluster.leader_of("t")
+    asked = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=1)])
+    began = trio.current_time()
+    answer = await tiers.cluster._ask([leader], ListOffsetsRequest(topics=[asked]))
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert 2 <= trio.current_time() - began < 3
     tiers.bucket.faults.remove(fault)
     assert await tiers.offsets(OffsetSpec.for_timestamp(1)) == [0]
 
@@ -201,10 +212,7 @@ async def test_a_replica_that_lost_its_disk_downloads_nothing_that_is_remote(tie
         await tiers.until_remote(40)
         leader = await tiers.cluster.leader_of("t")
         lost = next(name for name in tiers.cluster.brokers if name != leader)
-        tiers.cluster.kill(lost)
-        tiers.cluster.universe.disk(lost).wipe()
-        tiers.cluster.start(lost)
-        await tiers.cluster.wait_ready()
+        await tiers.lose_disk(lost)
         number = int(lost.rpartition("-")[2])
         await tiers.until(lambda: number in tiers.logs() and tiers.logs()[number].log_end_offset == 60)
         logs = tiers.logs()
@@ -219,7 +227,8 @@ async def test_a_replica_that_lost_its_disk_downloads_nothing_that_is_remote(tie
         others = [name for name in tiers.cluster.brokers if name != lost]
         await tiers.until(lambda: tiers.in_sync() == {1, 2, 3})
         for name in others:
-            tiers.cluster.kill(name)
+            await tiers.cluster.stop(name)
+        assert tiers.cluster._leader("t", 0) == lost
         tiers.cluster.start(*others)
         await tiers.cluster.wait_ready()
         assert await tiers.read(60) == NUMBERED
@@ -235,10 +244,7 @@ async def test_an_empty_replica_may_skip_what_is_copied_only_if_its_leader_sends
     await tiers.fill()
     await tiers.until(lambda: len(tiers.objects()) > 5)
     lost = next(name for name in tiers.cluster.brokers if name != await_leader(tiers))
-    tiers.cluster.kill(lost)
-    tiers.cluster.universe.disk(lost).wipe()
-    tiers.cluster.start(lost)
-    await tiers.cluster.wait_ready()
+    await tiers.lose_disk(lost)
     number = int(lost.rpartition("-")[2])
     await tiers.until(lambda: number in tiers.logs() and tiers.logs()[number].log_end_offset == 60)
     assert tiers.logs()[number].local_log_start_offset == 0
@@ -246,3 +252,21 @@ async def test_an_empty_replica_may_skip_what_is_copied_only_if_its_leader_sends
 
 def await_leader(tiers: Reading) -> str:
     return tiers.cluster._leader("t", 0)
+
+
+@pytest.mark.feature("TS-06", "CG-17")
+@on_tiers(group_share_min_heartbeat_interval_ms="500", group_share_heartbeat_interval_ms="500")
+async def test_a_share_group_begins_with_records_that_are_only_remote(tiers: Reading) -> None:
+    await tiers.create()
+    await tiers.fill()
+    await tiers.until_remote()
+    async with Admin(**tiers.client) as admin:
+        earliest = [AlterConfigOp("share.auto.offset.reset", "earliest")]
+        await admin.incremental_alter_configs({ConfigResource(ResourceType.GROUP, "g"): earliest})
+    found: list[tuple[int, bytes]] = []
+    async with ShareConsumer("t", **tiers.client, group_id="g") as consumer:
+        with trio.fail_after(120):
+            while len(found) < 60:
+                for record in await consumer.poll(1_000):
+                    found.append((record.offset, (record.value or b"").partition(b" ")[0]))
+    assert found == NUMBERED

@@ -43,7 +43,7 @@ def until(condition: Callable[[], bool], seconds: float = 60) -> None:
 def local_segments(cluster: ClusterForTests, topic: str) -> dict[str, list[int]]:
     """Base offsets of the segments on the disk of each broker."""
     found = {}
-    for directory in Path(cluster.data_dir).rglob(f"{topic}-0"):
+    for directory in cluster.layout.data.rglob(f"{topic}-0"):
         found[str(directory)] = sorted(int(each.name.partition(".")[0]) for each in directory.glob("*.log"))
     return found
 
@@ -68,7 +68,7 @@ def test_records_move_to_the_directory_and_are_read_back_after_kills(
     until(lambda: len(list(store.rglob("*.log"))) > 10)
     until(lambda: all(bases[0] > 100 for bases in local_segments(cluster, "t").values()))
     assert len(local_segments(cluster, "t")) == 3
-    brokers = [node.name for node in cluster.brokers]
+    brokers = ["broker-1", "broker-2", "broker-3"]
     cluster.kill(*brokers)
     cluster.start(*brokers)
     cluster.wait_ready()

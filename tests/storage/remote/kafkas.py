@@ -1,4 +1,4 @@
-"""What Apache Kafka's own classes make of remote log metadata; `data/WriteRemoteLog.java` wrote it down."""
+"""The answers of Apache Kafka's own classes about remote log metadata; `data/WriteRemoteLog.java` wrote them down."""
 
 from __future__ import annotations
 

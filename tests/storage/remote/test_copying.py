@@ -1,4 +1,4 @@
-"""What a leader copies next."""
+"""The segment that a leader copies next."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ def test_the_lag_counts_closed_segments_that_are_not_copied() -> None:
 
 
 @given(
-    st.lists(st.integers(0, 100), min_size=1, unique=True).map(sorted), st.integers(-1, 100), st.integers(0, 100), st.integers(0, 110)
+    st.lists(st.integers(0, 100), min_size=1, unique=True).map(sorted),
+    st.integers(-1, 100),
+    st.integers(0, 100),
+    st.integers(0, 110),
 )
 def test_copies_go_on_without_a_gap_and_end(bases: list[int], last_copied: int, log_start: int, stable: int) -> None:
     """Up to the last closed segment below the last stable offset."""

@@ -22,8 +22,9 @@ FOREVER = {"retention_ms": -1, "retention_bytes": -1, "now_ms": 100 * HOUR_MS}
 
 def hourly(hours: int = 5) -> PartitionSegments:
     """A segment an hour with a hundred offsets and bytes, its last record written at the end of the hour."""
+    starts = range(0, 100 * hours, 100)
     return copied(
-        *(segment(hour, 100 * hour, 100 * hour + 99, {0: 100 * hour}, time_ms=(hour + 1) * HOUR_MS) for hour in range(hours))
+        *(segment(at // 100, at, at + 99, {0: at}, time_ms=(at // 100 + 1) * HOUR_MS) for at in starts)
     )
 
 
@@ -73,8 +74,8 @@ def test_two_copies_of_the_same_records_count_once() -> None:
 
 
 def test_segments_of_epochs_that_the_log_does_not_have_are_no_part_of_it() -> None:
-    """Epoch 1 was deposed at offset 150: what it wrote behind is neither counted nor deleted for its age, but goes when
-    the log begins in a later epoch."""
+    """The leader of epoch 1 was deposed at offset 150, but has copied what it wrote behind: that is neither counted nor
+    deleted for its age, and goes when the log begins in a later epoch."""
     segments = copied(
         segment(0, 0, 99, {0: 0}, time_ms=HOUR_MS),
         segment(1, 100, 199, {1: 100}, time_ms=HOUR_MS),
@@ -82,7 +83,8 @@ def test_segments_of_epochs_that_the_log_does_not_have_are_no_part_of_it() -> No
     )
     lineage = [(0, 0), (1, 100), (2, 150)]
     expiry = expired(segments, epochs=lineage, retention_ms=2 * HOUR_MS)
-    assert (numbers(list(expiry.delete.values())), expiry.log_start_offset) == ([0], 100)
+    assert (numbers(list(expiry.delete.values())), expiry.log_start_offset) == ([0, 2], 180)
+    assert deleted(segments, epochs=lineage, retention_bytes=200) == []
     assert deleted(segments, epochs=[(2, 180)], log_start_offset=180) == [2, 0, 1]
 
 
@@ -120,7 +122,7 @@ def test_steps_are_short() -> None:
     hours=st.integers(-1, 9),
     start=st.integers(0, 60),
 )
-def test_what_is_kept_is_as_much_as_the_limits_want_and_has_no_gap(
+def test_as_much_is_kept_as_the_limits_want_and_without_a_gap(
     sizes: list[int], local: int, limit: int, hours: int, start: int
 ) -> None:
     segments = copied(

@@ -50,7 +50,10 @@ def test_the_last_copied_offset_is_one_of_the_log() -> None:
 def test_records_are_proven_remote_up_to_the_first_hole() -> None:
     epochs = LeaderEpochs([(0, 0), (1, 50), (2, 80)])
     segments = copied(
-        segment(1, 0, 49, {0: 0}), segment(2, 50, 99, {1: 50}), segment(3, 80, 119, {2: 80}), segment(4, 120, 129, {2: 120})
+        segment(1, 0, 49, {0: 0}),
+        segment(2, 50, 99, {1: 50}),
+        segment(3, 80, 119, {2: 80}),
+        segment(4, 120, 129, {2: 120}),
     )
     assert proven_end(epochs, 300, segments, 0) == 130
     assert proven_end(epochs, 100, segments, 0) == 100

@@ -1,4 +1,4 @@
-"""What a tiered log keeps on the local disk."""
+"""The segments that a tiered log keeps on the local disk."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ def test_minus_two_stands_for_the_limit_of_the_whole_log() -> None:
 
 def test_only_what_is_remote_leaves_the_disk() -> None:
     now_ms = 6 * HOUR_MS + 1
-    assert deleted(HOURS, now_ms, proven=60).count == 4
-    assert deleted(HOURS, now_ms, proven=40).count == 4
-    assert deleted(HOURS, now_ms, proven=39).count == 3
-    assert deleted(HOURS, now_ms, proven=0).count == 0
-    assert deleted(BYTES, 0, proven=60).count == 3
-    assert deleted(BYTES, 0, proven=25).count == 2
+    assert deleted(HOURS, now_ms, proven=60).deletable == 4
+    assert deleted(HOURS, now_ms, proven=40).deletable == 4
+    assert deleted(HOURS, now_ms, proven=39).deletable == 3
+    assert deleted(HOURS, now_ms, proven=0).deletable == 0
+    assert deleted(BYTES, 0, proven=60).deletable == 3
+    assert deleted(BYTES, 0, proven=25).deletable == 2
 
 
-def test_what_was_deleted_for_all_leaves_the_disk_whether_it_is_remote_or_not() -> None:
+def test_records_deleted_for_all_leave_the_disk_whether_they_are_remote_or_not() -> None:
     forever = TopicConfig(retention_ms=-1)
-    assert deleted(forever, 0, proven=0, start=25).count == 2
-    assert deleted(forever, 0, proven=30, start=0, local_start=30).count == 3
+    assert deleted(forever, 0, proven=0, start=25).deletable == 2
+    assert deleted(forever, 0, proven=30, start=0, local_start=30).deletable == 3
 
 
 def test_the_active_segment_is_closed_when_it_is_due() -> None:
@@ -82,6 +82,6 @@ def test_nothing_above_the_high_watermark_is_deleted() -> None:
 )
 def test_no_record_is_deleted_that_is_only_here(proven: int, start: int, limit: int, hours: int, now: int) -> None:
     config = TopicConfig(local_retention_bytes=limit, local_retention_ms=-1 if hours < 0 else hours * HOUR_MS)
-    count = deleted(config, now * HOUR_MS, proven, start).count
+    count = deleted(config, now * HOUR_MS, proven, start).deletable
     assert 10 * count <= max(proven, start)
     assert count < 6, "the active segment stays"

@@ -15,7 +15,8 @@ import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentMetadata.Custo
  * Writes what Apache Kafka's own classes make of remote log metadata, one fact a line, for the tests in this directory:
  *
  *     javac -cp 'LIBS/*' -d OUT WriteRemoteLog.java
- *     java -cp 'OUT:LIBS/*' org.apache.kafka.server.log.remote.metadata.storage.WriteRemoteLog | gzip -9n > remote-log.txt.gz
+ *     java -cp 'OUT:LIBS/*' org.apache.kafka.server.log.remote.metadata.storage.WriteRemoteLog \
+ *         | grep -v "^20" | gzip -9n > remote-log.txt.gz
  *
  * Lines: `record <fields> <hex>`, `partition <topic id> <partition> <count> <metadata partition>`, `within <segment end>
  * <segment epochs> <log end> <log epochs> <answer>`, `history <operations> | <answers>`.
@@ -204,6 +205,9 @@ public class WriteRemoteLog {
             } else {
                 int number = 1 + random.nextInt(segments);
                 byte state = (byte) (1 + random.nextInt(random.nextInt(3) == 0 ? 3 : 1));
+                if (leaders && state == 1) {
+                    continue;
+                }
                 operations.add(number + ">" + state);
                 try {
                     cache.updateRemoteLogSegmentMetadata(new RemoteLogSegmentMetadataUpdate(
