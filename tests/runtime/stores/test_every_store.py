@@ -74,6 +74,7 @@ def test_an_object_may_be_empty(run: Run) -> None:
     async def story(store: ObjectStore) -> None:
         await store.put("empty", [])
         assert await store.get("empty") == b"" and await store.size("empty") == 0
+        assert await store.get("empty", 0, 10) == b""
         assert [each.key for each in await store.list("")] == ["empty"]
 
     run(story)
