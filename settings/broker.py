@@ -9,6 +9,7 @@ from pydantic import Field
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.loading import Source, load_node
 from barnabas.settings.node import NodeSettings
+from barnabas.settings.remote_metadata import RemoteMetadataSettings
 
 _LONG_MAX = (1 << 63) - 1
 _INT_MAX = (1 << 31) - 1
@@ -159,6 +160,8 @@ class BrokerSettings(NodeSettings):
     def check(self) -> list[str]:
         """Check rules between keys. Returns warnings; raises `SettingsError` (without a place) for an error."""
         warnings = super().check()
+        if self.raw.get("remote.log.storage.system.enable", "").strip().lower() == "true":
+            RemoteMetadataSettings.of(self.raw)
         if not self.is_combined and self.node_id in [voter.id for voter in self.controller_quorum_voters]:
             raise SettingsError(
                 "the id of a broker must not be in controller.quorum.voters", "node.id", str(self.node_id)
