@@ -11,6 +11,7 @@ from barnabas.settings.listeners import Listener
 from barnabas.settings.loading import Source, load_node
 from barnabas.settings.node import NodeSettings
 from barnabas.settings.object_store import STORE_URL, StoreSettings
+from barnabas.settings.remote_metadata import RemoteMetadataSettings
 from barnabas.settings.topic import check_local_retention
 
 _LONG_MAX = (1 << 63) - 1
@@ -194,6 +195,8 @@ class BrokerSettings(NodeSettings):
     def check(self) -> list[str]:
         """Check rules between keys. Returns warnings; raises `SettingsError` (without a place) for an error."""
         warnings = super().check()
+        if self.raw.get("remote.log.storage.system.enable", "").strip().lower() == "true":
+            RemoteMetadataSettings.of(self.raw)
         if not self.is_combined and self.node_id in [voter.id for voter in self.controller_quorum_voters]:
             raise SettingsError(
                 "the id of a broker must not be in controller.quorum.voters", "node.id", str(self.node_id)

@@ -84,7 +84,7 @@ def belongs_to(segment: RemoteSegment, epochs: Epochs, log_end_offset: int) -> b
         return False
     first_epoch, _ = epochs[0]
     starts = dict(epochs)
-    own = [(epoch, start) for epoch, start in _with_records(segment) if epoch >= first_epoch]
+    own = [(epoch, start) for epoch, start, _ in segment.epoch_ranges() if epoch >= first_epoch]
     if not own or any(epoch not in starts for epoch, _ in own):
         return False
     for place, (epoch, start_offset) in enumerate(own):
@@ -95,8 +95,3 @@ def belongs_to(segment: RemoteSegment, epochs: Epochs, log_end_offset: int) -> b
     # Nothing of another epoch lies between, nor before the end.
     inside = [(epoch, offset) for epoch, offset in epochs if own[0][0] < epoch and offset <= segment.end_offset]
     return inside == own[1:]
-
-
-def _with_records(segment: RemoteSegment) -> list[tuple[int, int]]:
-    """Its epochs without those that have no records in it."""
-    return [(epoch, start) for epoch, start in segment.leader_epochs if start <= segment.end_offset_of(epoch)]

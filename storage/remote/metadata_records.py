@@ -34,6 +34,9 @@ REMOTE_METADATA_TOPIC = "__remote_log_metadata"
 VERSION = 0
 """Version of each type of record."""
 
+MOST_LEADER_EPOCHS = 5_000
+"""Leader epochs of one segment. Each costs some microseconds of a step when its record is applied."""
+
 _TYPES = types_of(remote_log_metadata)
 _UUID_BYTES = 16
 _JAVA_MASK = 0xFFFF_FFFF
@@ -138,8 +141,8 @@ def _segment(message: RemoteLogSegmentMetadataRecord, key: RemotePartitionKey | 
     if not 0 <= start_offset <= end_offset:
         raise ValueError(f"the segment must begin at 0 or later and not end before; got {start_offset} to {end_offset}")
     epochs = tuple(sorted({each.leader_epoch: each.offset for each in message.segment_leader_epochs}.items()))
-    if not epochs:
-        raise ValueError("the segment has no leader epochs")
+    if not 0 < len(epochs) <= MOST_LEADER_EPOCHS:
+        raise ValueError(f"a segment has 1 to {MOST_LEADER_EPOCHS} leader epochs; got {len(epochs)}")
     return RemoteSegment(
         key=key or _key(message.remote_log_segment_id.topic_id_partition),
         segment_id=message.remote_log_segment_id.id,

@@ -29,7 +29,6 @@ def segment(  # noqa: PLR0913 - what a test may want to say of one segment
     size_bytes: int = 100,
     time_ms: int = 0,
     begun_ms: int = 0,
-    no_transactions: bool = False,
 ) -> RemoteSegment:
     """A segment whose copy begins; it has epoch 0 unless `epochs` says which epoch begins where."""
     return RemoteSegment(
@@ -43,7 +42,6 @@ def segment(  # noqa: PLR0913 - what a test may want to say of one segment
         size_bytes=size_bytes,
         state=STARTED,
         leader_epochs=tuple(sorted((epochs or {0: start_offset}).items())),
-        transaction_index_is_empty=no_transactions,
     )
 
 
