@@ -108,7 +108,8 @@ versitygw:
 	@touch $@ .venv/installed
 
 up: .venv/installed $(if $(S3),.venv/installed-s3 versitygw)
-	@$(BARNABAS) up --data $(DATA) $(if $(SECURE),--secure) $(if $(S3),--s3) $(if $(BASE_PORT),--base-port $(BASE_PORT)) $(foreach pair,$(SET),--set '$(pair)')
+	@$(BARNABAS) up --data $(DATA) $(if $(SECURE),--secure) $(if $(S3),--s3) \
+		$(if $(BROKERS),--brokers $(BROKERS)) $(if $(CELLS),--cells $(CELLS)) $(if $(BASE_PORT),--base-port $(BASE_PORT)) $(foreach pair,$(SET),--set '$(pair)')
 
 down: .venv/installed
 	@$(BARNABAS) down --data $(DATA)

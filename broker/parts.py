@@ -361,6 +361,7 @@ class BrokerParts:
         return RemoteParts(
             RemotePartsPorts(
                 world=world,
+                directory=settings.metadata_directory,
                 node_id=settings.node_id,
                 settings=self.current_settings,
                 partitions=self.partitions,

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from barnabas.settings.errors import SettingsError
+from barnabas.settings.listeners import Listener
 from barnabas.settings.loading import Source, load_node
 from barnabas.settings.node import NodeSettings
 from barnabas.settings.object_store import STORE_URL, StoreSettings
+from barnabas.settings.remote_metadata import RemoteMetadataSettings
 from barnabas.settings.topic import check_local_retention
 
 _LONG_MAX = (1 << 63) - 1
@@ -25,6 +27,11 @@ class BrokerSettings(NodeSettings):
     """Every key that a broker acts on; topic defaults (`log.…`) are read through `topic_defaults`."""
 
     broker_rack: str | None = None
+    host: str | None = None
+    """The host that this broker shares with others; None: it is alone there. Its key is `settings.host.HOST`."""
+    shared_listeners: list[Listener] = Field(default=[])
+    """Addresses that brokers of one host listen on together. A connection is served as one of the listener with the
+    same name. Its key is `settings.host.SHARED_LISTENERS`."""
     inter_broker_listener_name: str = "PLAINTEXT"
     initial_broker_registration_timeout_ms: int = 60000
     controlled_shutdown_enable: bool = True
@@ -188,6 +195,8 @@ class BrokerSettings(NodeSettings):
     def check(self) -> list[str]:
         """Check rules between keys. Returns warnings; raises `SettingsError` (without a place) for an error."""
         warnings = super().check()
+        if self.raw.get("remote.log.storage.system.enable", "").strip().lower() == "true":
+            RemoteMetadataSettings.of(self.raw)
         if not self.is_combined and self.node_id in [voter.id for voter in self.controller_quorum_voters]:
             raise SettingsError(
                 "the id of a broker must not be in controller.quorum.voters", "node.id", str(self.node_id)

@@ -521,7 +521,7 @@ class PartitionLog:
         self.highest_copied_offset = min(self.highest_copied_offset, self.log_end_offset - 1)
 
     def _truncate_below_local_start(self, offset: int) -> None:
-        """What is remote stays a part of the log, up to `offset`."""
+        """The remote part stays in the log, up to `offset`."""
         if not self.config.is_tiered or offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
             return
@@ -611,7 +611,7 @@ class PartitionLog:
         return True
 
     def end_tiering(self) -> None:
-        """What is remote is no longer a part of the log."""
+        """The log has no remote part any longer."""
         if self.local_log_start_offset > self.log_start_offset:
             self.advance_log_start_offset(self.local_log_start_offset)
         self.highest_copied_offset = -1

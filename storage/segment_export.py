@@ -20,7 +20,7 @@ from barnabas.storage.segment_scan import SegmentScan
 
 
 class SegmentBytes(NamedTuple):
-    """What is stored beside the log of a segment, in the formats of its files."""
+    """The objects beside the log of a segment, in the formats of its files."""
 
     offset_index: bytes
     time_index: bytes

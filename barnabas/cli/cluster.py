@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +32,29 @@ Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Ti
 Restarts = Annotated[bool, typer.Option(help="Restart nodes that exit by themselves.")]
 
 
+@dataclass(frozen=True)
+class Size:
+    """Options for the number of brokers."""
+
+    brokers: Annotated[
+        int | None, typer.Option("--brokers", metavar="N", min=1, max=99, help="Number of brokers; default: 3.")
+    ] = None
+    cells: Annotated[
+        int | None,
+        typer.Option("--cells", metavar="N", min=1, max=99, help="Brokers that share a host; default: 1."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class Additions:
+    """Options for what the cluster has besides its nodes."""
+
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Add TLS, users and ACLs; files for clients go to DIR/security.")
+    ] = False
+    s3: Annotated[bool, typer.Option("--s3", help="Add an S3 server (versitygw), and tiered storage on it.")] = False
+
+
 def _cluster(
     data: Path, base_port: int | None = None, settings: list[str] | None = None, *, restarts: bool = True
 ) -> LocalCluster:
@@ -45,21 +69,21 @@ def up(
     timeout: Timeout = 60.0,
     wait: Annotated[bool, typer.Option(help="Return when the cluster accepts writes.")] = True,
     restarts: Restarts = True,
-    secure: Annotated[
-        bool, typer.Option("--secure", help="Add TLS, users and ACLs; files for clients go to DIR/security.")
-    ] = False,
-    s3: Annotated[bool, typer.Option("--s3", help="Add an S3 server (versitygw), and tiered storage on it.")] = False,
     *,
+    additions: Additions,
+    size: Size,
     local: LocalOptions,
 ) -> None:
     """Start the nodes that are not running. Existing data is kept."""
     began = time.monotonic()
     data = local.data
     cluster = _cluster(data, local.base_port, local.settings, restarts=restarts)
-    if secure:
+    if additions.secure:
         cluster.make_secure()
-    if s3:
+    if additions.s3:
         cluster.add_s3()
+    if size.brokers is not None or size.cells is not None:
+        cluster.make_larger(size.brokers, size.cells)
     _warn_of_ports(cluster)
     started = cluster.up()
     if not started:

@@ -332,7 +332,8 @@ class _Fetch(DelayedOperation):
             self.context.take_moved()  # later changes are not in this response
         self._partitions = {}
         self._bytes_read = 0
-        self._remote = {}
+        if self._remote:
+            self._remote = {}
         self._failed = False
         left = self._max_bytes
         self._left_open.clear()

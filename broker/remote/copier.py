@@ -94,7 +94,7 @@ class Copier:
             if offset - partition_log.local_log_start_offset > PROVEN_IN_A_STEP:
                 await trio.lowlevel.checkpoint()
         if partition_log is not tended.partition.log or partition_log.epochs.entries() != epochs:
-            # It was truncated meanwhile; the next round begins anew.
+            # It was truncated meanwhile; the next round looks again.
             return
         local_start = partition_log.local_log_start_offset
         if offset > local_start:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from functools import partial
 from heapq import heappop, heappush
 
 import trio
 
 from barnabas.broker.remote.copier import Copier
 from barnabas.broker.remote.expirer import Expirer
+from barnabas.broker.remote.pending_deletions import read_pending, write_pending
 from barnabas.broker.remote.ports import RemotePorts
 from barnabas.broker.remote.segment_deletion import delete_segment
 from barnabas.broker.remote.tended import Job, Tended, is_switched_off
@@ -45,6 +47,7 @@ class RemoteTasks:
         """Partitions that have left, while rounds of theirs run."""
         self._deleting: dict[RemotePartitionKey, None] = {}
         """Partitions that are gone, and whose remote segments this broker deletes."""
+        self._noting = trio.Lock()
         self._due: list[tuple[int, int, Job, RemotePartitionKey]] = []
         """A heap of (monotonic time, number, …). An entry whose time is not that in `Tended.due_ms` is outdated."""
         self._entries = 0
@@ -62,6 +65,12 @@ class RemoteTasks:
 
     def __iter__(self) -> Iterator[Tended]:
         return iter(list(self._tended.values()))
+
+    @property
+    def idle_share(self) -> float:
+        """The part of the copiers that has nothing to do."""
+        limiter = self._limiters[Job.COPY]
+        return 1 - limiter.borrowed_tokens / limiter.total_tokens
 
     # -- news
 
@@ -84,6 +93,8 @@ class RemoteTasks:
     def deleted(self, keys: Iterable[RemotePartitionKey]) -> None:
         """The topics of these partitions were deleted, and this broker is to delete their remote segments."""
         for key in keys:
+            if key in self._deleting:
+                continue
             self._leave(key)
             self._deleting[key] = None
             self._follows_others = True
@@ -192,8 +203,27 @@ class RemoteTasks:
 
     # -- deleted topics
 
+    async def resume(self) -> None:
+        """Go on with the deletions of the last run."""
+        world, directory = self._ports.world, self._ports.directory
+        try:
+            self.deleted(await world.run_blocking(partial(read_pending, world.disk, directory)))
+        except OSError as error:
+            log.error("the remote segments of deleted topics stay in the store: %s", error)
+        self.follow()
+
+    async def _note_pending(self) -> None:
+        world, directory = self._ports.world, self._ports.directory
+        async with self._noting:
+            keys = list(self._deleting)
+            try:
+                await world.run_blocking(partial(write_pending, world.disk, directory, keys))
+            except OSError as error:
+                log.error("after a restart, the remote segments of deleted topics may stay in the store: %s", error)
+
     async def _delete_all(self, key: RemotePartitionKey, tended: Tended | None) -> None:
         """Delete all remote segments of a partition that is gone. Goes on until nothing is left."""
+        await self._note_pending()
         if tended is not None:
             await tended.has_ended.wait()
         backoff = self._backoffs()[Job.EXPIRE]
@@ -217,6 +247,7 @@ class RemoteTasks:
         self._deleting.pop(key, None)
         self._follows_others = True
         self.follow()
+        await self._note_pending()
 
 
 def _seconds(milliseconds: int | None) -> float:

@@ -8,7 +8,7 @@ everything is forgotten and read again, since a move of a segment cannot be take
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,12 +27,15 @@ from barnabas.storage.remote.segment import (
 
 log = logging.getLogger(__name__)
 
-APPLIED_IN_A_STEP = 500
+APPLIED_IN_A_STEP = 200
 DROPPED_REMEMBERED = 1_000
 """Records without effect that are remembered, for their publishers."""
 
 PartitionId = tuple[bytes, int]
 """(topic id, partition) of a user's partition."""
+
+Wanted = Mapping[PartitionId, RemotePartitionKey]
+"""The partitions whose records are decoded."""
 
 
 class ReadRecords(NamedTuple):
@@ -49,7 +52,7 @@ class ReadRecords(NamedTuple):
     """Leader epoch of the batch with the offset that was asked for."""
 
 
-def decode_batches(data: bytes | memoryview, wanted: Collection[PartitionId], probe: int = -1) -> ReadRecords | None:
+def decode_batches(data: bytes | memoryview, wanted: Wanted, probe: int = -1) -> ReadRecords | None:
     """The records of these partitions, and the epoch at the offset `probe`; None if there is no whole batch. Raises
     `CorruptBatch`."""
     found = ReadRecords([], -1, -1, [], None)
@@ -72,13 +75,14 @@ def decode_batches(data: bytes | memoryview, wanted: Collection[PartitionId], pr
     )
 
 
-def _add_wanted(found: ReadRecords, records: Sequence[Record], wanted: Collection[PartitionId]) -> None:
+def _add_wanted(found: ReadRecords, records: Sequence[Record], wanted: Wanted) -> None:
     for record in records:
         try:
             if record.value is None:
                 raise MalformedMessage("it has no value")
-            if partition_of(record.value) in wanted:
-                found.records.append((record.offset, decode(record.value)))
+            key = wanted.get(partition_of(record.value))
+            if key is not None:
+                found.records.append((record.offset, decode(record.value, key)))
         except MalformedMessage as error:
             found.malformed.append(f"offset {record.offset}: {error}")
 
@@ -129,8 +133,8 @@ class MetadataLog:
         return len(self._followed)
 
     @property
-    def wanted(self) -> frozenset[PartitionId]:
-        return frozenset(self._followed)
+    def wanted(self) -> Wanted:
+        return {each: followed.segments.key for each, followed in self._followed.items()}
 
     @property
     def probe(self) -> int:

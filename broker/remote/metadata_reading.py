@@ -6,14 +6,14 @@ Records are read up to the high watermark, as consumers do; the log of this brok
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import trio
 
-from barnabas.broker.remote.metadata_log import MetadataLog, ReadRecords, decode_batches
+from barnabas.broker.remote.metadata_log import MetadataLog, ReadRecords, Wanted, decode_batches
 from barnabas.broker.replication.partition import FetchKind, Partition, ReadRequest
 from barnabas.broker.replication.partitions import Partitions
 from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage, error_code
@@ -184,9 +184,7 @@ class MetadataReader:
         return work()
 
 
-def _decode(
-    data: bytes | memoryview | FileRegion, wanted: Collection[tuple[bytes, int]], probe: int
-) -> ReadRecords | None:
+def _decode(data: bytes | memoryview | FileRegion, wanted: Wanted, probe: int) -> ReadRecords | None:
     if isinstance(data, FileRegion):
         data = data.file.pread(data.count, data.offset)
     return decode_batches(data, wanted, probe)

@@ -24,8 +24,8 @@ _GAUGES: tuple[tuple[str, str, Gauge], ...] = (
 )
 
 
-def remote_families(traffic: RemoteTraffic, tended: Iterable[Tended]) -> Iterator[Family]:
-    """Counters and gauges of led partitions, by topic."""
+def remote_families(traffic: RemoteTraffic, tended: Iterable[Tended], idle_share: float) -> Iterator[Family]:
+    """Counters and gauges of led partitions, by topic. `idle_share`: the part of the copiers that has nothing to do."""
     for name, text, counts in (
         ("remotecopybytes", "Bytes copied to the remote store.", traffic.copied_bytes),
         ("remotecopyrequests", "Attempts to copy a segment.", traffic.copies),
@@ -43,5 +43,7 @@ def remote_families(traffic: RemoteTraffic, tended: Iterable[Tended]) -> Iterato
     for name, text, _ in _GAUGES:
         samples = [((topic,), count) for topic, count in sorted(by_topic[name].items())]
         yield Family("gauge", _PREFIX + name, text, ("topic",), samples)
+    name = "kafka_log_remote_remotelogmanager_remotelogmanagertasksavgidlepercent"
+    yield Family.of("gauge", name, "Share of the copiers that have nothing to do.", idle_share)
     text = "Milliseconds for which copies waited for remote.log.manager.copy.max.bytes.per.second."
     yield Family.of("counter", "kafka_server_remotelogmanager_remote_copy_throttle_time", text, traffic.throttled_ms)

@@ -39,6 +39,8 @@ PARTITION_ITEMS = 2
 @dataclass(frozen=True, slots=True)
 class RemotePartsPorts:
     world: World
+    directory: str
+    """A log directory, for what has to be remembered."""
     node_id: int
     settings: CurrentSettings
     partitions: Partitions
@@ -61,6 +63,7 @@ class RemoteParts:
         self.tasks = RemoteTasks(
             RemotePorts(
                 world=world,
+                directory=ports.directory,
                 node_id=ports.node_id,
                 settings=settings,
                 find=ports.partitions.find,
@@ -95,6 +98,7 @@ class RemoteParts:
 
     async def run(self) -> None:
         """Run until cancelled; then the connections to the store are given up."""
+        await self.tasks.resume()
         try:
             await self.tasks.run()
         finally:
@@ -153,7 +157,7 @@ class RemoteParts:
     # -- metrics
 
     def families(self) -> Iterator[Family]:
-        yield from remote_families(self.traffic, self.tasks)
+        yield from remote_families(self.traffic, self.tasks, self.tasks.idle_share)
         yield from reading_families(self.reading)
 
 

@@ -1,4 +1,4 @@
-"""What the tasks of tiered storage on one broker use of it."""
+"""The parts of a broker that the tasks of tiered storage use."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from barnabas.runtime.world import World
 @dataclass(frozen=True, slots=True)
 class RemotePorts:
     world: World
+    directory: str
+    """The log directory for what these tasks have to remember."""
     node_id: int
     settings: CurrentSettings
     find: Callable[[bytes, int], Partition | None]

@@ -23,7 +23,7 @@ class RemoteTraffic:
 
 @dataclass(slots=True)
 class PartitionGauges:
-    """Of one partition, as its leader saw them last."""
+    """State of one partition, as its leader saw it last."""
 
     copy_lag_bytes: int = 0
     """In closed segments that are not copied yet."""

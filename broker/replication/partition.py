@@ -184,7 +184,7 @@ class Partition:
         self.follower = Follower(
             log,
             replica_fetch_backoff_ms=host.replica_fetch_backoff_ms,
-            begins_behind_copied=lambda: self.log.config.is_tiered and host.begins_behind_copied(),
+            begins_behind_copied=self._begins_behind_copied,
         )
         self._host = host
         self._noted_proposal: IsrChangeWanted | None = None
@@ -197,6 +197,9 @@ class Partition:
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.index} {self.replica.describe()}"
+
+    def _begins_behind_copied(self) -> bool:
+        return self.log.config.is_tiered and self._host.begins_behind_copied()
 
     @property
     def key(self) -> tuple[bytes, int]:

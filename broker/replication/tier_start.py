@@ -1,4 +1,4 @@
-"""Core: what a follower asks before it begins behind records that only remote segments have (KIP-405, KIP-1023).
+"""Core: a follower asks for all that it needs to begin behind remote segments (KIP-405, KIP-1023).
 
     FETCH: OFFSET_MOVED_TO_TIERED_STORAGE
       │ ask the leader where its log starts, and from where on it has records itself
@@ -45,7 +45,7 @@ class StateWanted(NamedTuple):
 
 
 class RemoteState(NamedTuple):
-    """What a remote segment says of the log at its end."""
+    """The log at the end of a remote segment, as the segment describes it."""
 
     next_offset: int
     leader_epochs: tuple[tuple[int, int], ...]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 from barnabas.runtime.at_once import Stepwise
 from barnabas.storage.remote.lineage import Epochs, belongs_to
@@ -141,7 +142,7 @@ def _add_orphans(expiry: Expiry, segments: PartitionSegments, facts: ExpiryFacts
     for epoch in segments.leader_epochs():
         if epoch >= first_epoch:
             break
-        for count, segment in enumerate(segments.of_epoch(epoch), 1):
+        for count, segment in enumerate(chain(segments.referenced(epoch), segments.unreferenced(epoch)), 1):
             is_under_way = segment.state is SegmentState.COPY_SEGMENT_STARTED
             if segment.leader_epochs[-1][0] < first_epoch and not is_under_way:
                 expiry.add(segment)

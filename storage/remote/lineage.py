@@ -6,7 +6,6 @@ log belongs to the partition.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from barnabas.storage.leader_epochs import UNDEFINED_EPOCH, LeaderEpochs
@@ -49,7 +48,7 @@ def proven_end(
     log_end_offset: int,
     segments: PartitionSegments,
     from_offset: int,
-    most_steps: int = sys.maxsize,
+    most_steps: int = 1 << 62,
 ) -> int:
     """The offset up to which all records of the log from `from_offset` on can be read remotely, exclusive. After
     `most_steps` segments it may be less: then go on from there."""
@@ -85,7 +84,7 @@ def belongs_to(segment: RemoteSegment, epochs: Epochs, log_end_offset: int) -> b
         return False
     first_epoch, _ = epochs[0]
     starts = dict(epochs)
-    own = [(epoch, start) for epoch, start in _with_records(segment) if epoch >= first_epoch]
+    own = [(epoch, start) for epoch, start, _ in segment.epoch_ranges() if epoch >= first_epoch]
     if not own or any(epoch not in starts for epoch, _ in own):
         return False
     for place, (epoch, start_offset) in enumerate(own):
@@ -96,8 +95,3 @@ def belongs_to(segment: RemoteSegment, epochs: Epochs, log_end_offset: int) -> b
     # Nothing of another epoch lies between, nor before the end.
     inside = [(epoch, offset) for epoch, offset in epochs if own[0][0] < epoch and offset <= segment.end_offset]
     return inside == own[1:]
-
-
-def _with_records(segment: RemoteSegment) -> list[tuple[int, int]]:
-    """Its epochs without those that have no records in it."""
-    return [(epoch, start) for epoch, start in segment.leader_epochs if start <= segment.end_offset_of(epoch)]

@@ -34,6 +34,9 @@ REMOTE_METADATA_TOPIC = "__remote_log_metadata"
 VERSION = 0
 """Version of each type of record."""
 
+MOST_LEADER_EPOCHS = 5_000
+"""Leader epochs of one segment. Each costs some microseconds of a step when its record is applied."""
+
 _TYPES = types_of(remote_log_metadata)
 _UUID_BYTES = 16
 _JAVA_MASK = 0xFFFF_FFFF
@@ -44,16 +47,16 @@ def encode(record: MetadataRecord) -> bytes:
     return encode_metadata_record(_message(record), VERSION)
 
 
-def decode(value: bytes | memoryview) -> MetadataRecord:
-    """Raises `MalformedMessage`."""
+def decode(value: bytes | memoryview, key: RemotePartitionKey | None = None) -> MetadataRecord:
+    """Raises `MalformedMessage`. The caller may know the partition: then its `key` is used, and not another like it."""
     message, _ = decode_metadata_record(value, _TYPES)
     try:
         if isinstance(message, RemoteLogSegmentMetadataRecord):
-            return _segment(message)
+            return _segment(message, key)
         if isinstance(message, RemoteLogSegmentMetadataUpdateRecord):
-            return _update(message)
+            return _update(message, key)
         if isinstance(message, RemotePartitionDeleteMetadataRecord):
-            return _partition_delete(message)
+            return _partition_delete(message, key)
     except ValueError as error:
         raise MalformedMessage(f"a record of remote log metadata: {error}") from None
     raise MalformedMessage(f"no record of remote log metadata has the type {message.API_KEY}")
@@ -132,16 +135,16 @@ def _partition_entry(key: RemotePartitionKey) -> TopicIdPartitionEntry:
 # -- messages to values
 
 
-def _segment(message: RemoteLogSegmentMetadataRecord) -> RemoteSegment:
+def _segment(message: RemoteLogSegmentMetadataRecord, key: RemotePartitionKey | None) -> RemoteSegment:
     """Raises ValueError."""
     start_offset, end_offset = message.start_offset, message.end_offset
     if not 0 <= start_offset <= end_offset:
         raise ValueError(f"the segment must begin at 0 or later and not end before; got {start_offset} to {end_offset}")
     epochs = tuple(sorted({each.leader_epoch: each.offset for each in message.segment_leader_epochs}.items()))
-    if not epochs:
-        raise ValueError("the segment has no leader epochs")
+    if not 0 < len(epochs) <= MOST_LEADER_EPOCHS:
+        raise ValueError(f"a segment has 1 to {MOST_LEADER_EPOCHS} leader epochs; got {len(epochs)}")
     return RemoteSegment(
-        key=_key(message.remote_log_segment_id.topic_id_partition),
+        key=key or _key(message.remote_log_segment_id.topic_id_partition),
         segment_id=message.remote_log_segment_id.id,
         start_offset=start_offset,
         end_offset=end_offset,
@@ -156,9 +159,9 @@ def _segment(message: RemoteLogSegmentMetadataRecord) -> RemoteSegment:
     )
 
 
-def _update(message: RemoteLogSegmentMetadataUpdateRecord) -> SegmentUpdate:
+def _update(message: RemoteLogSegmentMetadataUpdateRecord, key: RemotePartitionKey | None) -> SegmentUpdate:
     return SegmentUpdate(
-        key=_key(message.remote_log_segment_id.topic_id_partition),
+        key=key or _key(message.remote_log_segment_id.topic_id_partition),
         segment_id=message.remote_log_segment_id.id,
         event_timestamp_ms=message.event_timestamp_ms,
         state=SegmentState(message.remote_log_segment_state),
@@ -167,9 +170,9 @@ def _update(message: RemoteLogSegmentMetadataUpdateRecord) -> SegmentUpdate:
     )
 
 
-def _partition_delete(message: RemotePartitionDeleteMetadataRecord) -> PartitionDelete:
+def _partition_delete(message: RemotePartitionDeleteMetadataRecord, key: RemotePartitionKey | None) -> PartitionDelete:
     return PartitionDelete(
-        key=_key(message.topic_id_partition),
+        key=key or _key(message.topic_id_partition),
         state=PartitionDeleteState(message.remote_partition_delete_state),
         event_timestamp_ms=message.event_timestamp_ms,
         broker_id=message.broker_id,

@@ -1,12 +1,12 @@
 """Core: the remote segments of one partition by leader epoch and offset: Kafka's RemoteLogMetadataCache.
 
 Leaders of different epochs may copy segments that overlap. For each leader epoch a segment is *referenced* (reads find
-it), or *unreferenced*: it is being copied or deleted, or the segments of its epoch cover all of its offsets without it.
-Unreferenced ones are kept until they are deleted, since their objects may exist.
+it), or *unreferenced*: it is being copied or deleted, or another one covers all of its offsets. Unreferenced ones are
+kept until they are deleted, since their objects may exist.
 
 A referenced segment is never covered by another one, so of those that begin at or before an offset the last one reaches
-farthest. Kafka lets a late, shorter copy hide a longer one, and loses the offsets between their ends: here it stays
-unreferenced.
+farthest, and an offset is found exactly if a finished segment has it. Kafka lets a late, shorter copy hide a longer
+one, and loses the offsets between their ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from operator import attrgetter
 
 from barnabas.protocol.primitives import uuid_to_string
 from barnabas.storage.remote.segment import (
@@ -26,9 +25,6 @@ from barnabas.storage.remote.segment import (
 )
 
 log = logging.getLogger(__name__)
-
-_by_start = attrgetter("start_offset")
-
 
 class PartitionSegments:
     """One partition. Segments that reached DELETE_SEGMENT_FINISHED are forgotten."""
@@ -58,10 +54,7 @@ class PartitionSegments:
         if segment is None:
             return False
         self._keep(segment, known)
-        for epoch, start_offset in segment.leader_epochs:
-            end_offset = segment.end_offset_of(epoch)
-            if end_offset < start_offset:
-                continue  # the epoch has no records
+        for epoch, start_offset, end_offset in segment.epoch_ranges():
             of_epoch = self._epochs.get(epoch)
             if of_epoch is None:
                 of_epoch = self._epochs[epoch] = _EpochSegments()
@@ -100,7 +93,8 @@ class PartitionSegments:
         before = None if known is None else known.state
         if may_move(before, record.state):
             return True
-        log.error("%s cannot move from %s to %s: its record is ignored", name, before, record.state.name)
+        before_name = "unknown" if before is None else before.name
+        log.error("%s cannot move from %s to %s: its record is ignored", name, before_name, record.state.name)
         return False
 
     # -- answers
@@ -112,13 +106,6 @@ class PartitionSegments:
         of_epoch = self._epochs.get(leader_epoch)
         segment_id = None if of_epoch is None else of_epoch.at(offset)
         return None if segment_id is None else self._by_id[segment_id]
-
-    def next_with_transactions(self, leader_epoch: int, offset: int) -> RemoteSegment | None:
-        """The first of the contiguous readable segments from `offset` on that has a transaction index."""
-        segment = self.segment_for(leader_epoch, offset)
-        while segment is not None and segment.transaction_index_is_empty:
-            segment = self.segment_for(leader_epoch, segment.end_offset + 1)
-        return segment
 
     def highest_offset(self, leader_epoch: int) -> int | None:
         """Last offset of `leader_epoch` that was ever copied, inclusive; it stays if the segment is deleted."""
@@ -160,62 +147,56 @@ class PartitionSegments:
         of_epoch = self._epochs.get(leader_epoch)
         return [] if of_epoch is None else [self._by_id[each] for each in of_epoch.unreferenced_ids()]
 
-    def of_epoch(self, leader_epoch: int) -> list[RemoteSegment]:
-        """All segments with records of `leader_epoch`, unreferenced ones as well, by start offset."""
-        unreferenced = self.unreferenced(leader_epoch)
-        found = [*self.referenced(leader_epoch), *unreferenced]
-        return sorted(found, key=_by_start) if unreferenced else found
-
-    def size_bytes(self, leader_epochs: Iterable[int]) -> int:
-        """Bytes of the readable segments with records of these epochs, each counted once."""
-        found = [self._epochs[epoch] for epoch in leader_epochs if epoch in self._epochs]
-        ids = {each for of_epoch in found for each in of_epoch.referenced_ids()}
-        return sum(self._by_id[each].size_bytes for each in ids)
-
 
 class _EpochSegments:
     """Segments with records of one leader epoch: Kafka's RemoteLogLeaderEpochState."""
 
-    __slots__ = ("_ends", "_ids", "_starts", "_unreferenced", "highest_offset")
+    __slots__ = ("_covered", "_ends", "_ids", "_moving", "_starts", "highest_offset")
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._ends: list[int] = []
         self._ids: list[bytes] = []
         """Referenced segments: first and last offset of the epoch, and the id. All three columns ascend."""
-        self._unreferenced: dict[bytes, None] = {}
+        self._covered: dict[bytes, tuple[int, int]] = {}
+        """Finished segments with offsets that a referenced one has, too: id to first and last offset."""
+        self._moving: dict[bytes, None] = {}
+        """Those that are being copied or deleted."""
         self.highest_offset: int | None = None
 
     def moved(self, segment_id: bytes, start_offset: int, end_offset: int, state: SegmentState) -> None:
-        if state is SegmentState.COPY_SEGMENT_STARTED:
-            self._unreferenced[segment_id] = None
-        elif state is SegmentState.COPY_SEGMENT_FINISHED:
-            self._finished(segment_id, start_offset, end_offset)
-        else:
-            self._remove(segment_id, start_offset)
-            if state is SegmentState.DELETE_SEGMENT_STARTED:
-                self._unreferenced[segment_id] = None
-
-    def _finished(self, segment_id: bytes, start_offset: int, end_offset: int) -> None:
-        if self.highest_offset is None or end_offset > self.highest_offset:
-            self.highest_offset = end_offset
+        self._moving.pop(segment_id, None)
+        self._covered.pop(segment_id, None)
         self._remove(segment_id, start_offset)
+        if state is SegmentState.COPY_SEGMENT_FINISHED:
+            if self.highest_offset is None or end_offset > self.highest_offset:
+                self.highest_offset = end_offset
+            self._add(segment_id, start_offset, end_offset)
+        elif state is not SegmentState.DELETE_SEGMENT_FINISHED:
+            self._moving[segment_id] = None
+
+    def _add(self, segment_id: bytes, start_offset: int, end_offset: int) -> None:
         covering = bisect_right(self._starts, start_offset) - 1
         if covering >= 0 and self._ends[covering] >= end_offset:
-            self._unreferenced[segment_id] = None
+            self._covered[segment_id] = (start_offset, end_offset)
             return
         first = bisect_left(self._starts, start_offset)
         after = bisect_right(self._ends, end_offset)
-        self._unreferenced.update(dict.fromkeys(self._ids[first:after]))
+        for place in range(first, after):
+            self._covered[self._ids[place]] = (self._starts[place], self._ends[place])
         self._starts[first:after] = [start_offset]
         self._ends[first:after] = [end_offset]
         self._ids[first:after] = [segment_id]
 
     def _remove(self, segment_id: bytes, start_offset: int) -> None:
-        self._unreferenced.pop(segment_id, None)
+        """A referenced segment goes: those that it covered are readable again."""
         place = bisect_left(self._starts, start_offset)
-        if place < len(self._ids) and self._ids[place] == segment_id:
-            del self._starts[place], self._ends[place], self._ids[place]
+        if place == len(self._ids) or self._ids[place] != segment_id:
+            return
+        del self._starts[place], self._ends[place], self._ids[place]
+        covered, self._covered = self._covered, {}
+        for each, (first, last) in covered.items():
+            self._add(each, first, last)
 
     @property
     def first_offset(self) -> int | None:
@@ -229,4 +210,5 @@ class _EpochSegments:
         return self._ids
 
     def unreferenced_ids(self) -> Iterable[bytes]:
-        return self._unreferenced
+        yield from self._covered
+        yield from self._moving

@@ -7,6 +7,7 @@ again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
@@ -82,6 +83,13 @@ class RemoteSegment:
     """(leader epoch, start offset) in ascending order, the first of them from `start_offset`. Never empty."""
     custom_metadata: bytes | None = None
     transaction_index_is_empty: bool = False
+
+    def epoch_ranges(self) -> Iterator[tuple[int, int, int]]:
+        """(leader epoch, first offset, last offset) of each epoch with records here."""
+        ends = [start_offset - 1 for _, start_offset in self.leader_epochs[1:]]
+        for (epoch, start_offset), end_offset in zip(self.leader_epochs, [*ends, self.end_offset], strict=True):
+            if start_offset <= end_offset:
+                yield epoch, start_offset, end_offset
 
     def end_offset_of(self, leader_epoch: int) -> int:
         """Last offset of this segment that belongs to `leader_epoch`, inclusive."""

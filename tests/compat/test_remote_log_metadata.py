@@ -17,10 +17,12 @@ from barnabas.broker.replication.partitions import Partitions
 from barnabas.cluster.probe import ask
 from barnabas.kraft.metadata.image import MetadataImage, PartitionImage, TopicImage, TopicsImage
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas.protocol.primitives import uuid_to_string
 from barnabas.runtime.background import Background
 from barnabas.runtime.channel import Channel
 from barnabas.runtime.real import real_world
 from barnabas.settings.broker import BrokerSettings, load_broker_settings
+from barnabas.settings.properties import render_properties
 from barnabas.storage.remote.metadata_records import REMOTE_METADATA_TOPIC
 from barnabas.storage.remote.segment import RemotePartitionKey, RemoteSegment, SegmentState, SegmentUpdate
 from tests.compat.available import ROOT
@@ -114,15 +116,21 @@ class NoPartitions:
         return None
 
 
-def our_settings(node: MixedNode) -> BrokerSettings:
-    text = node.config.read_text().replace("process.roles=broker,controller", "process.roles=broker")
-    overrides = {"node.id": str(OUR_ID), "controller.quorum.voters": "", "listeners": "PLAINTEXT://127.0.0.1:0"}
-    return load_broker_settings(text, "node.properties", overrides)[0]
+def our_settings() -> BrokerSettings:
+    keys = {
+        "process.roles": "broker",
+        "node.id": str(OUR_ID),
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": "localhost:1",
+        "listeners": "PLAINTEXT://127.0.0.1:1",
+        "rlmm.config.remote.log.metadata.topic.num.partitions": "3",
+    }
+    return load_broker_settings(render_properties(keys), "node.properties")[0]
 
 
 def remote_metadata(node: MixedNode, image: MetadataImage, nursery: trio.Nursery) -> RemoteMetadata:
     world = real_world()
-    settings = our_settings(node)
+    settings = our_settings()
     return RemoteMetadata(
         RemoteMetadataPorts(
             world=world,
@@ -154,8 +162,8 @@ def test_each_acts_on_what_the_other_has_written(kafka: tuple[MixedCluster, Mixe
     key = RemotePartitionKey(image.topics.by_name["orders"].id, "orders", 0)
     trio.run(partial(tell_each_other, node, image, key, tmp_path / "store"))
     java = Java(cluster.libs, cluster.bootstrap_servers)
-    words = ("--topic", REMOTE_METADATA_TOPIC, "--from-beginning", "--formatter", FORMATTER, "--timeout-ms", "4000")
-    printed = java.run("console-consumer", *words, expected="TimeoutException").out
+    words = ("--topic", REMOTE_METADATA_TOPIC, "--from-beginning", "--formatter", FORMATTER, "--timeout-ms", "8000")
+    printed = java.ask("console-consumer", *words, expected="terminating consumer process").out
     assert "brokerId=77" in printed
     assert "startOffset=1000000, endOffset=1000099, brokerId=77" in printed
 
@@ -177,8 +185,9 @@ async def tell_each_other(node: MixedNode, image: MetadataImage, key: RemotePart
         assert all(later.start_offset == each.end_offset + 1 for each, later in pairwise(copied))
         assert all(each.broker_id == node.id and 0 < each.size_bytes <= SEGMENT_BYTES for each in copied)
         # We have written, Kafka acts: it finishes the deletion that our record begins.
-        files = len(list(store.rglob("*.log")))
         first = copied[0]
+        files = f"*{uuid_to_string(first.segment_id)}*"
+        assert list(store.rglob(files))
         await remote.publish(
             SegmentUpdate(key, first.segment_id, 1, SegmentState.DELETE_SEGMENT_STARTED, OUR_ID, first.custom_metadata)
         )
@@ -186,7 +195,7 @@ async def tell_each_other(node: MixedNode, image: MetadataImage, key: RemotePart
         assert segments is not None
         assert segments.segment_for(0, 0) is None
         await until(lambda: segments.state_of(first.segment_id) is None, "Kafka has finished the deletion")
-        await until(lambda: len(list(store.rglob("*.log"))) < files + 2, "its files are gone")
+        assert not list(store.rglob(files))
         # A segment of ours, as Kafka's tool prints it.
         ours = replace(
             first,

@@ -126,3 +126,25 @@ def test_a_new_replica_downloads_nothing_that_is_remote(tools: Java, tiered: Run
 def first_offset(cluster: RunningCluster, broker: int, topic: str) -> int:
     names = cluster.partition_directory(f"broker-{broker}", topic, 0).glob("*.log")
     return min((int(path.stem) for path in names), default=0)
+
+
+@pytest.mark.feature("TS-01", "TS-02", "TO-09", "AD-02")
+def test_kafka_topics_and_kafka_configs_tier_a_topic_and_are_refused_what_makes_no_sense(tools: Java) -> None:
+    create = ("--create", "--topic", "by-tools", "--partitions", "1", "--replication-factor", "3")
+    tiers = ("--config", "remote.storage.enable=true", "--config", "local.retention.ms=60000")
+    assert "Created topic by-tools." in tools.ask("topics", *create, *tiers).out
+    described = tools.ask("topics", "--describe", "--topic", "by-tools").lines[0]
+    assert "remote.storage.enable=true" in described
+    entity = ("--entity-type", "topics", "--entity-name", "by-tools")
+    for wrong in (
+        "cleanup.policy=compact",
+        "retention.ms=1000",
+        "remote.log.copy.disable=true",
+        "remote.storage.enable=false",
+    ):
+        refused = tools.ask("configs", "--alter", *entity, "--add-config", wrong, code=1)
+        assert "InvalidConfigurationException" in refused.err, wrong
+    off = "remote.storage.enable=false,remote.log.delete.on.disable=true"
+    tools.ask("configs", "--alter", *entity, "--add-config", off)
+    printed = tools.ask("configs", "--describe", *entity).out
+    assert "remote.storage.enable=false" in printed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from barnabas.settings.broker import load_broker_settings
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.remote_metadata import RemoteMetadataSettings
 
@@ -38,3 +39,16 @@ def test_other_values_are_refused_with_the_key_as_it_is_written(name: str, text:
     assert key in str(refused.value)
     assert text in str(refused.value)
     assert allowed in str(refused.value)
+
+
+def test_a_wrong_value_is_refused_at_the_start_if_tiered_storage_is_on() -> None:
+    text = """process.roles=broker
+node.id=1
+controller.listener.names=CONTROLLER
+controller.quorum.bootstrap.servers=localhost:9093
+rlmm.config.remote.log.metadata.topic.min.isr=none
+"""
+    load_broker_settings(text, "node.properties")
+    with pytest.raises(SettingsError) as refused:
+        load_broker_settings(text, "node.properties", {"remote.log.storage.system.enable": "true"})
+    assert "node.properties line 5" in str(refused.value)

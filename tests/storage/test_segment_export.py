@@ -1,4 +1,4 @@
-"""What goes to the remote store with a segment."""
+"""A segment goes to the remote store with its indexes, epochs and producers."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_local_retention_deletes_only_what_is_copied_and_the_log_start_stays() -
 
 
 @pytest.mark.feature("TS-02")
-def test_what_is_not_flushed_is_not_deleted_because_its_epochs_would_be_lost() -> None:
+def test_a_segment_whose_epochs_would_be_lost_is_not_deleted() -> None:
     rig = Rig()
     log = filled(rig)
     copied(log, 3)
@@ -238,7 +238,7 @@ def test_truncation_below_the_first_file_keeps_what_is_remote() -> None:
 
 
 @pytest.mark.feature("TS-07")
-def test_what_was_copied_beyond_a_truncation_counts_no_longer() -> None:
+def test_copies_beyond_a_truncation_count_no_longer() -> None:
     log = filled(Rig())
     copied(log, 6)
     log.truncate_to(10)

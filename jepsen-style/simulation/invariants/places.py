@@ -30,7 +30,7 @@ class ReplicaLog(LogLike, Protocol):
 
     @property
     def local_log_start_offset(self) -> int:
-        """What is before it is only remote."""
+        """Earlier offsets are only remote."""
 
     @property
     def last_stable_offset(self) -> int: ...

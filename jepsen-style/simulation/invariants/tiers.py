@@ -71,7 +71,7 @@ class TierPromises:
         self._check_remote(key, node_id, log, max(before, log.log_start_offset))
 
     def began_behind_remote(self, key: PartitionKey, node_id: int, log: PartitionLog) -> None:
-        """A replica began its log anew, behind remote segments."""
+        """A replica has begun its log again, behind remote segments."""
         if self._partitions.is_nobodys(key.topic):
             return
         self._findings.count("logs begun behind remote segments")

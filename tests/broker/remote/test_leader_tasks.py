@@ -9,9 +9,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from barnabas.broker.remote.pending_deletions import read_pending
 from barnabas.storage.remote.segment import RemoteSegment, SegmentState, SegmentUpdate
 from tests.broker.remote.tier_rig import KEY, NodeKilled, Tier, tiered, until
-from tests.storage.rig import NOW_MS
+from tests.storage.rig import NOW_MS, small_segments
 
 STARTED, FINISHED = SegmentState.COPY_SEGMENT_STARTED, SegmentState.COPY_SEGMENT_FINISHED
 DELETING = SegmentState.DELETE_SEGMENT_STARTED
@@ -111,7 +112,7 @@ async def test_a_leader_that_is_deposed_in_a_copy_does_not_finish_it(autojump_cl
         await trio.sleep(100)
         assert [state for _, _, state in tier.states()] == [STARTED]
         assert tier.log.highest_copied_offset == -1
-        # The same broker leads again: it copies anew, and deletes the rest of the former attempt once it is old.
+        # The same broker leads again: it copies again, and deletes the rest of the former attempt once it is old.
         tier.lead(3)
         await until(lambda: len(tier.copied()) == len(tier.log.segments) - 1)
         assert len(tier.segments) == len(tier.log.segments)
@@ -156,7 +157,7 @@ async def test_without_the_metadata_topic_nothing_that_is_remote_leaves_the_disk
 
 
 @pytest.mark.feature("TS-07")
-async def test_what_retention_wants_gone_is_deleted_after_the_log_start_moved(autojump_clock: MockClock) -> None:
+async def test_retention_deletes_remote_segments_after_the_log_start_has_moved(autojump_clock: MockClock) -> None:
     tier = leading(Tier(), retention_ms=-1)
     async with trio.open_nursery() as nursery:
         tier.start(nursery)
@@ -247,6 +248,29 @@ async def test_a_deleted_topic_leaves_nothing_even_if_a_copy_was_under_way(autoj
         await until(lambda: not len(tier.segments))
         assert tier.metadata.followed == []
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.feature("TS-07")
+async def test_the_segments_of_a_deleted_topic_go_even_if_the_broker_ends_before(autojump_clock: MockClock) -> None:
+    tier = leading(Tier())
+    tier.kill_at = "remote.delete.deleted"
+    with pytest.raises(BaseExceptionGroup):
+        async with trio.open_nursery() as nursery:
+            tier.start(nursery)
+            await until(lambda: len(tier.copied()) == len(tier.log.segments) - 1)
+            tier.tasks.deleted([KEY])
+            await trio.sleep(100)
+    assert tier.store.objects
+    tier.rig.power_cut()
+    again = Tier(rig=tier.rig, store=tier.store, metadata=tier.metadata)
+    again.open(small_segments())
+    async with trio.open_nursery() as nursery:
+        again.start(nursery)
+        await until(lambda: not tier.store.objects)
+        await until(lambda: not len(again.segments))
+        await trio.sleep(10)
+        nursery.cancel_scope.cancel()
+    assert read_pending(again.rig.disk, "/logs") == []
 
 
 @pytest.mark.feature("TS-05")

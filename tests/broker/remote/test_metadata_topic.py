@@ -187,3 +187,66 @@ async def test_publishing_fails_in_time_if_the_topic_cannot_be_created(rig: Rig)
     rig.cluster.kill("controller-101")
     with pytest.raises(KafkaError, match="could not be created in time"), trio.fail_after(5):
         await remote.publish(segment(1, 0, 99))
+
+
+@on_cluster(brokers=3, **FEW)
+async def test_records_that_an_unclean_election_takes_back_are_forgotten(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Broker 3 has read a record that only broker 1 had; broker 2 leads without it."""
+    unclean = {"min_insync_replicas": "1", "unclean_leader_election_enable": "true"}
+    await rig.create(TOPIC, partitions=1, replicas=[1, 2], **unclean)
+    remote = attached(rig.broker(3))
+    remote.follow([KEY])
+    await remote.publish(segment(1, 0, 99))
+    await remote.publish(moved(1, FINISHED))
+    await rig.cluster.stop("broker-2")
+    await remote.publish(segment(2, 100, 199))
+    await remote.publish(moved(1, DELETING))
+    assert known(remote, KEY) == [1, 2]
+    rig.cluster.kill("broker-1")
+    rig.cluster.start("broker-2")
+    await all_know(rig, [remote], KEY, [1])
+    assert "was truncated" in caplog.text or "is read again" in caplog.text
+    segments = remote.segments(KEY)
+    assert segments is not None
+    assert segments.segment_for(0, 50) is not None, "its deletion has not begun"
+    await remote.publish(segment(3, 100, 199))
+    await all_know(rig, [remote], KEY, [1, 3])
+    rig.cluster.start("broker-1")
+    await rig.cluster.wait_ready()
+    fresh = attached(rig.broker(1))
+    fresh.follow([KEY])
+    await all_know(rig, [remote, fresh], KEY, [1, 3])
+
+
+@on_cluster(brokers=3, **FEW)
+async def test_a_cut_off_leader_does_not_keep_its_readers(rig: Rig) -> None:
+    """Power cuts close no connection: the metadata says that the broker does not answer any more."""
+    index = metadata_partition(KEY, 3)
+    attached(rig.broker(1)).follow([KEY])
+    await rig.until(lambda: TOPIC in rig.broker(1).metadata.image.topics.by_name)
+    await rig.until(lambda: rig.leader(TOPIC, index) > 0)
+    leader = rig.leader(TOPIC, index)
+    others = [attached(rig.broker(node)) for node in (1, 2, 3) if node != leader]
+    for remote in others:
+        remote.follow([KEY])
+    await others[0].publish(segment(1, 0, 99))
+    rig.cluster.power_cut(rig.name(leader))
+    with trio.fail_after(30):
+        await others[0].publish(segment(2, 100, 199))
+    await all_know(rig, others, KEY, [1, 2])
+
+
+@on_cluster(**ALONE)
+async def test_a_log_of_thousands_of_records_is_read(rig: Rig) -> None:
+    remote = attached(rig.broker(1))
+    remote.follow([OTHER])
+    await remote.publish(segment(0, 0, 0, key=OTHER))
+    async with trio.open_nursery() as nursery:
+        for number in range(3_000):
+            nursery.start_soon(remote.publish, segment(number, number, number))
+    again = attached(rig.broker(1))
+    again.follow([KEY])
+    await rig.until(lambda: again.segments(KEY) is not None)
+    assert len(again.segments(KEY) or ()) == 3_000

@@ -130,7 +130,7 @@ def test_a_smaller_number_of_runners_holds_as_soon_as_reads_end() -> None:
 def gather(
     keys: str, act: Callable[[dict[str, Callable[[Any, ErrorCode], None]], TimingWheel], None]
 ) -> tuple[list[Answers[str]], list[str]]:
-    """What a request got, and what happened besides."""
+    """The answers of a request, and the other calls."""
     answered: dict[str, Callable[[Any, ErrorCode], None]] = {}
     cancelled, finished, clock = list[str](), list[Answers[str]](), Clock(0)
 

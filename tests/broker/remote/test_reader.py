@@ -145,7 +145,7 @@ def diverging(*, own_end: int) -> tuple[Tiers, Seam]:
 
 @pytest.mark.feature("TS-07")
 @pytest.mark.parametrize("own_end", range(1, 7))
-def test_what_a_deposed_leader_copied_beyond_the_log_is_not_read(own_end: int) -> None:
+def test_copies_of_a_deposed_leader_are_not_read_beyond_the_log(own_end: int) -> None:
     tiers, seam = diverging(own_end=own_end)
     for offset in range(own_end):
         headers = [header for _, header in iterate_batches(tiers.read(offset, seam=seam).data)]

@@ -194,6 +194,7 @@ class Tier:
         self.tasks = RemoteTasks(
             RemotePorts(
                 world=world,
+                directory="/logs",
                 node_id=NODE,
                 settings=lambda: settings,
                 find=lambda topic_id, index: self.partition,
@@ -207,6 +208,7 @@ class Tier:
                 ),
             )
         )
+        nursery.start_soon(self.tasks.resume)
         nursery.start_soon(self.tasks.run)
         self.tasks.look(self.partition)
         self.tasks.follow()

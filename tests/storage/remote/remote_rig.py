@@ -29,7 +29,6 @@ def segment(  # noqa: PLR0913 - what a test may want to say of one segment
     size_bytes: int = 100,
     time_ms: int = 0,
     begun_ms: int = 0,
-    no_transactions: bool = False,
 ) -> RemoteSegment:
     """A segment whose copy begins; it has epoch 0 unless `epochs` says which epoch begins where."""
     return RemoteSegment(
@@ -43,7 +42,6 @@ def segment(  # noqa: PLR0913 - what a test may want to say of one segment
         size_bytes=size_bytes,
         state=STARTED,
         leader_epochs=tuple(sorted((epochs or {0: start_offset}).items())),
-        transaction_index_is_empty=no_transactions,
     )
 
 
@@ -59,6 +57,11 @@ def copied(*segments: RemoteSegment) -> PartitionSegments:
         assert known.apply(each)
         assert known.apply(SegmentUpdate(KEY, each.segment_id, each.event_timestamp_ms, FINISHED, 1))
     return known
+
+
+def of_epoch(segments: PartitionSegments, leader_epoch: int) -> list[int]:
+    """Numbers of all segments with records of this epoch."""
+    return sorted(numbers([*segments.referenced(leader_epoch), *segments.unreferenced(leader_epoch)]))
 
 
 def number_of(found: RemoteSegment | None) -> int | None:

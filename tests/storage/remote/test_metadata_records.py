@@ -90,6 +90,9 @@ def written(**changes: object) -> bytes:
     return encode_metadata_record(message, 0)
 
 
+TOO_MANY = [SegmentLeaderEpochEntry(leader_epoch=each) for each in range(5_001)]
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
@@ -99,7 +102,8 @@ def written(**changes: object) -> bytes:
         (encode_metadata_record(RemoteLogSegmentMetadataSnapshotRecord(), 0), "has the type 3"),
         (written(start_offset=-1), "got -1 to 9"),
         (written(start_offset=10), "got 10 to 9"),
-        (written(segment_leader_epochs=[]), "no leader epochs"),
+        (written(segment_leader_epochs=[]), "1 to 5000 leader epochs; got 0"),
+        (written(segment_leader_epochs=TOO_MANY), "got 5001"),
         (written(remote_log_segment_state=4), "4 is not a valid SegmentState"),
     ],
 )

@@ -22,6 +22,7 @@ from tests.storage.remote.remote_rig import (
     moved,
     number_of,
     numbers,
+    of_epoch,
     segment,
     segment_id,
 )
@@ -35,19 +36,19 @@ def test_a_segment_is_read_when_it_is_copied_and_until_its_deletion_begins() -> 
     known = PartitionSegments(KEY)
     assert known.apply(segment(1, 0, 99))
     assert known.segment_for(0, 50) is None
-    assert numbers(known.of_epoch(0)) == [1]
+    assert of_epoch(known, 0) == [1]
     assert known.apply(moved(1, FINISHED))
     found = known.segment_for(0, 50)
     assert found is not None
     assert (number_of(found), found.state) == (1, FINISHED)
     assert known.segment_for(0, 100) is None
     assert known.segment_for(1, 50) is None
-    assert known.finished_bytes == known.size_bytes([0, 1]) == 100
+    assert known.finished_bytes == 100
     assert known.apply(moved(1, DELETING))
     assert known.segment_for(0, 50) is None
     assert numbers(known.unfinished()) == [1]
     assert known.apply(moved(1, DELETED))
-    assert (len(known), known.finished_bytes, known.of_epoch(0), known.unfinished()) == (0, 0, [], [])
+    assert (len(known), known.finished_bytes, of_epoch(known, 0), known.unfinished()) == (0, 0, [], [])
     assert known.highest_offset(0) == 99
 
 
@@ -67,7 +68,8 @@ def test_the_successor_covers_what_a_leader_with_a_lag_has_copied() -> None:
     known = copied(segment(1, 0, 100), segment(2, 0, 200))
     assert [number_of(known.segment_for(0, offset)) for offset in (0, 100, 101, 200, 201)] == [2, 2, 2, 2, None]
     assert numbers(known.unreferenced(0)) == [1]
-    assert known.size_bytes([0]) == 100
+    known.apply(moved(2, DELETING))
+    assert [number_of(known.segment_for(0, offset)) for offset in (0, 100, 101)] == [1, 1, None]
 
 
 def test_a_shorter_copy_that_comes_late_hides_nothing() -> None:
@@ -85,16 +87,6 @@ def test_a_segment_of_two_epochs_is_found_by_each_epoch_in_its_part() -> None:
     assert (known.highest_offset(3), known.highest_offset(5), known.highest_offset(4)) == (59, 149, None)
     assert (known.first_offset(3), known.first_offset(5)) == (0, 60)
     assert known.leader_epochs() == [3, 5]
-    assert known.size_bytes([3, 5]) == 200
-
-
-def test_the_next_transaction_index_is_found_across_segments_but_not_across_a_hole() -> None:
-    known = copied(
-        segment(1, 0, 9, no_transactions=True), segment(2, 10, 19, no_transactions=True), segment(3, 20, 29)
-    )
-    assert number_of(known.next_with_transactions(0, 0)) == 3
-    assert known.apply(moved(2, DELETING))
-    assert known.next_with_transactions(0, 0) is None
 
 
 def test_before_all_earlier_records_are_read_a_stranger_is_one_that_was_deleted(
@@ -116,9 +108,8 @@ def replayed(operations: str) -> PartitionSegments:
     known.is_complete = True
     for operation in operations.split(";"):
         if operation.startswith("+"):
-            number, start, end, epochs, empty = operation[1:].split(" ")
-            begun = segment(int(number), int(start), int(end), epochs_in(epochs), no_transactions=empty == "true")
-            known.apply(begun)
+            number, start, end, epochs = operation[1:].split(" ")
+            known.apply(segment(int(number), int(start), int(end), epochs_in(epochs)))
         else:
             name, _, state = operation.partition(">")
             known.apply(moved(int(name), SegmentState(int(state))))
@@ -135,30 +126,27 @@ def as_written(found: object) -> str:
 
 @pytest.mark.parametrize("kind", ["orderly", "leaders", "any"])
 def test_histories_have_the_same_answers_as_in_kafka(kind: str) -> None:
-    """Where copies overlap in any order, Kafka loses some offsets, and here they are found."""
-    count = 0
+    """Where copies overlap, Kafka loses some offsets, and here they are found."""
+    count = compared = 0
     for line in lines(f"history {kind}"):
         operations, answers = line.removeprefix("| ").split(" | ")
         known = replayed(operations)
         *of_epochs, everything = answers.split(";")
         assert sorted(numbers(known.all())) == listed(everything)
         for epoch, answer in enumerate(of_epochs):
-            found, with_transactions, in_epoch, highest = answer.split(" ")
+            found, in_epoch, highest = answer.split(" ")
             assert as_written(known.highest_offset(epoch)) == highest, (operations, epoch)
             ours = [as_written(number_of(known.segment_for(epoch, offset))) for offset in range(OFFSETS)]
-            next_ones = [
-                as_written(number_of(known.next_with_transactions(epoch, offset))) for offset in range(OFFSETS)
-            ]
-            if kind == "any":
-                both = zip(ours, found.split(","), strict=True)
-                assert all(own != "-" for own, kafkas in both if kafkas != "-"), (operations, epoch)
-                assert set(listed(in_epoch)) <= set(numbers(known.of_epoch(epoch))), (operations, epoch)
-            else:
+            both = list(zip(ours, found.split(","), strict=True))
+            assert all(own != "-" for own, kafkas in both if kafkas != "-"), (operations, epoch)
+            assert set(listed(in_epoch)) <= set(of_epoch(known, epoch)), (operations, epoch)
+            if kind == "orderly" or (kind == "leaders" and ">2" not in operations):
                 assert ours == found.split(","), (operations, epoch)
-                assert next_ones == with_transactions.split(","), (operations, epoch)
-                assert sorted(numbers(known.of_epoch(epoch))) == listed(in_epoch), (operations, epoch)
+                assert of_epoch(known, epoch) == listed(in_epoch), (operations, epoch)
+                compared += 1
         count += 1
     assert count > 100
+    assert (compared > 50) == (kind != "any")
 
 
 # -- the model
@@ -178,7 +166,6 @@ class AnyHistory(RuleBasedStateMachine):
         self.known.is_complete = True
         self.states: dict[int, SegmentState] = {}
         self.begun: dict[int, RemoteSegment] = {}
-        self.superseded: set[tuple[int, int]] = set()
 
     @rule(
         start=st.integers(0, 30),
@@ -199,50 +186,18 @@ class AnyHistory(RuleBasedStateMachine):
         before = self.states.get(number)
         update = moved(number, state) if state is not STARTED else self.begun[number]
         assert self.known.apply(update) == may_move(before, state)
-        if before is None and state is STARTED:
-            self.states[number] = STARTED  # it is begun again
-            self._forget(number)
-        elif before is not None and may_move(before, state):
-            self._moved(number, state)
+        if may_move(before, state):
+            self.states[number] = state
+            if state is DELETED:
+                del self.states[number]
 
-    def _forget(self, number: int) -> None:
-        self.superseded = {each for each in self.superseded if each[0] != number}
+    def _with(self, epoch: int, *states: SegmentState) -> list[int]:
+        """Numbers of the segments in these states with records of the epoch."""
+        return [each for each, state in self.states.items() if state in states and self._range(each, epoch)]
 
-    def _moved(self, number: int, state: SegmentState) -> None:
-        if state is DELETED:
-            del self.states[number]
-            self._forget(number)
-            return
-        self.states[number] = state
-        if state is not FINISHED:
-            return
-        self._forget(number)
-        for epoch, start in self.begun[number].leader_epochs:
-            end = self.begun[number].end_offset_of(epoch)
-            others = [each for each in self._referenced(epoch) if each != number]
-            if any(self._range(each, epoch)[0] <= start and end <= self._range(each, epoch)[1] for each in others):
-                self.superseded.add((number, epoch))
-                continue
-            for each in others:
-                first, last = self._range(each, epoch)
-                if start <= first and last <= end:
-                    self.superseded.add((each, epoch))
-
-    def _range(self, number: int, epoch: int) -> tuple[int, int]:
-        return dict(self.begun[number].leader_epochs)[epoch], self.begun[number].end_offset_of(epoch)
-
-    def _has(self, number: int, epoch: int, offset: int) -> bool:
-        first, last = self._range(number, epoch)
-        return first <= offset <= last
-
-    def _referenced(self, epoch: int) -> list[int]:
-        return [
-            number
-            for number, state in self.states.items()
-            if state is FINISHED
-            and epoch in dict(self.begun[number].leader_epochs)
-            and (number, epoch) not in self.superseded
-        ]
+    def _range(self, number: int, epoch: int) -> range:
+        starts = dict(self.begun[number].leader_epochs)
+        return range(starts[epoch], self.begun[number].end_offset_of(epoch) + 1) if epoch in starts else range(0)
 
     @invariant()
     def answers_are_those_of_the_model(self) -> None:
@@ -251,14 +206,12 @@ class AnyHistory(RuleBasedStateMachine):
         assert self.known.finished_bytes == 100 * len(finished)
         assert set(numbers(self.known.unfinished())) == set(self.states) - set(finished)
         for epoch in range(EPOCHS):
-            referenced = self._referenced(epoch)
-            assert sorted(numbers(list(self.known.referenced(epoch)))) == sorted(referenced)
-            in_epoch = [each for each in self.states if epoch in dict(self.begun[each].leader_epochs)]
-            assert sorted(numbers(self.known.of_epoch(epoch))) == sorted(in_epoch)
-            starts = [each.start_offset for each in self.known.of_epoch(epoch)]
-            assert all(first <= second for first, second in pairwise(starts))
+            readable = self._with(epoch, FINISHED)
+            assert of_epoch(self.known, epoch) == sorted(self._with(epoch, STARTED, FINISHED, DELETING))
+            referenced = [self._range(each, epoch) for each in numbers(list(self.known.referenced(epoch)))]
+            assert all(one.start < other.start and one.stop < other.stop for one, other in pairwise(referenced))
             for offset in range(0, 44, 3):
-                having = [each for each in referenced if self._has(each, epoch, offset)]
+                having = [each for each in readable if offset in self._range(each, epoch)]
                 found = self.known.segment_for(epoch, offset)
                 assert (number_of(found) in having) if having else found is None
 

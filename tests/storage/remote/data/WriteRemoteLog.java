@@ -159,7 +159,7 @@ public class WriteRemoteLog {
     }
 
     /**
-     * Operations: `+id start end epochs empty?` begins a copy, `id>state` moves it. Kinds: `orderly`, without overlaps;
+     * Operations: `+id start end epochs` begins a copy, `id>state` moves it. Kinds: `orderly`, without overlaps;
      * `leaders` that copy again what their predecessors have copied, and more; `any`.
      */
     static void history(String kind) throws Exception {
@@ -192,11 +192,10 @@ public class WriteRemoteLog {
                         offset += 1 + random.nextInt(5);
                     }
                 }
-                boolean empty = random.nextBoolean();
                 RemoteLogSegmentId id = new RemoteLogSegmentId(key, new Uuid(0, ++segments));
                 cache.addCopyInProgressSegment(
-                    new RemoteLogSegmentMetadata(id, start, end, 0, 1, 0, 1, epochs, empty));
-                operations.add("+" + segments + " " + start + " " + end + " " + epochs(epochs) + " " + empty);
+                    new RemoteLogSegmentMetadata(id, start, end, 0, 1, 0, 1, epochs));
+                operations.add("+" + segments + " " + start + " " + end + " " + epochs(epochs));
                 if (leaders) {
                     operations.add(segments + ">1");
                     cache.updateRemoteLogSegmentMetadata(new RemoteLogSegmentMetadataUpdate(
@@ -221,14 +220,12 @@ public class WriteRemoteLog {
         List<String> answers = new ArrayList<>();
         for (int each = 0; each < EPOCHS; each++) {
             List<String> found = new ArrayList<>();
-            List<String> indexed = new ArrayList<>();
             for (long offset = 0; offset < OFFSETS; offset++) {
                 found.add(cache.remoteLogSegmentMetadata(each, offset).map(WriteRemoteLog::name).orElse("-"));
-                indexed.add(cache.nextSegmentWithTxnIndex(each, offset).map(WriteRemoteLog::name).orElse("-"));
             }
             List<String> listed = new ArrayList<>();
             cache.listRemoteLogSegments(each).forEachRemaining(segment -> listed.add(name(segment)));
-            answers.add(String.join(",", found) + " " + String.join(",", indexed) + " "
+            answers.add(String.join(",", found) + " "
                 + (listed.isEmpty() ? "-" : String.join(",", listed)) + " "
                 + cache.highestOffsetForEpoch(each).map(String::valueOf).orElse("-"));
         }
