@@ -71,7 +71,7 @@ INSTALL = $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
 .venv/installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into .venv, with tools for tests"
 	@$(INSTALL) '.[dev]'
-	@touch $@ .venv/installed
+	@touch $@ .venv/installed-s3 .venv/installed
 
 .venv/installed-compat: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into .venv, with other projects' clients"
@@ -100,7 +100,7 @@ INSTALL = $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
 	@GOBIN=$(CURDIR)/.cache/versitygw go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW)
 
 versitygw:
-	@command -v versitygw >/dev/null || $(MAKE) --no-print-directory .cache/versitygw/versitygw
+	@command -v versitygw >/dev/null || $(MAKE) --silent --no-print-directory .cache/versitygw/versitygw
 
 .venv/installed-s3: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into .venv, with S3"

@@ -61,6 +61,8 @@ _RANGE_REFUSED = "status code: 416"
 
 _CODE = re.compile(r"<Code>([^<]{1,100})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]{1,500})</Message>")
+_NO_SUCH_KEY = ("NoSuchKey", "NoSuchVersion")
+_REFUSED = re.compile(r"status code: 40[134]\b")
 _REFUSALS = (
     "AccessDenied",
     "AccountProblem",
@@ -158,8 +160,13 @@ class S3ObjectStore:
 
     def _head(self, operation: str, key: str) -> tuple[int, str]:
         """Size and ETag."""
-        with self._errors(operation, key):
-            found = obstore.head(self._store, key)
+        try:
+            with self._errors(operation, key):
+                found = obstore.head(self._store, key)
+        except NoSuchObject:
+            # The answer to HEAD has no text: this one says whether the bucket or the user is missing.
+            self._get(key, 0, 1)
+            raise
         return found["size"], (found["e_tag"] or "").strip('"')
 
     def _delete(self, key: str) -> None:
@@ -190,14 +197,16 @@ class S3ObjectStore:
             raise self._translated(operation, key, error) from error
 
     def _translated(self, operation: str, key: str, error: Exception) -> StoreError:
-        cause = _cause(str(error))
+        text = str(error)
+        cause = _cause(text)
         at = f"{operation} {key} in bucket {self._bucket}"
         if isinstance(error, AlreadyExistsError | PreconditionError):
             return ObjectExists(f"{at}: there is an object with this key")
-        if isinstance(error, PermissionDeniedError | UnauthenticatedError) or any(each in cause for each in _REFUSALS):
-            return StoreRefused(f"{at}: {cause}")
-        if isinstance(error, FileNotFoundError):
+        if isinstance(error, FileNotFoundError) and _is_about_the_key(text):
             return NoSuchObject(f"{at}: there is no such object")
+        refused = FileNotFoundError | PermissionDeniedError | UnauthenticatedError
+        if isinstance(error, refused) or _REFUSED.search(text) or any(each in cause for each in _REFUSALS):
+            return StoreRefused(f"{at}: {cause}")
         return StoreError(f"{at}: {cause}")
 
 
@@ -288,6 +297,14 @@ def _open(settings: StoreSettings) -> S3Store:
         credential_provider=provider,
         **endpoint,
     )
+
+
+def _is_about_the_key(text: str) -> bool:
+    """True for a 404 about an object. Others are about a bucket, a user, or from a server that knows no S3: with those
+    nothing is known about the object, and a deletion has not happened.
+    """
+    code = _CODE.search(text)
+    return code[1] in _NO_SUCH_KEY if code is not None else "performing HEAD" in text
 
 
 def _cause(text: str) -> str:

@@ -112,6 +112,22 @@ async def test_a_deletion_in_a_bucket_that_is_missing_has_not_happened(fake: Fak
         await store_at(fake.url).delete("a")
 
 
+@pytest.mark.parametrize(
+    ("body", "cause"),
+    [
+        ("<Error><Code>XAdminUserNotFound</Code><Message>No user</Message></Error>", "XAdminUserNotFound: No user"),
+        ("<html>nothing here</html>", "404 Not Found"),
+    ],
+)
+async def test_a_404_that_is_not_about_the_object_says_nothing_about_it(fake: FakeS3, body: str, cause: str) -> None:
+    """A deletion that such an answer ended must be done again."""
+    fake.failure = 404, body
+    store = store_at(fake.url)
+    for call in (store.put("a", [b"x"]), store.get("a"), store.size("a"), store.delete("a"), store.list("a")):
+        with pytest.raises(StoreRefused, match=cause):
+            await call
+
+
 async def test_a_server_that_is_away_is_an_error_that_may_pass() -> None:
     with pytest.raises(StoreError) as raised:
         await store_at("http://127.0.0.1:9").get("a")
