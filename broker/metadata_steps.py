@@ -56,6 +56,8 @@ class MetadataSteps:
         if METADATA_VERSION in delta.changed_features:
             self._report_directories(delta.after)
         yield from parts.partitions.apply_delta(delta)
+        if parts.remote is not None:
+            yield from parts.remote.metadata_changed(delta)
         self._look_at_deliveries(delta)
         parts.coordination.metadata_changed(delta)
         if SHARE_VERSION in delta.changed_features and not parts.share_groups_are_enabled():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from barnabas.cli.check_bucket import check_bucket
 from barnabas.cli.first_voters import InitialControllers, Standalone, first_voters
 from barnabas.cli.node_config import Config, load
 from barnabas.cli.options import pairs_from
@@ -197,3 +198,4 @@ def _levels(release_version: str | None, features: list[str] | None) -> dict[str
 
 app.command("backup")(backup)
 app.command("restore")(restore)
+app.command("check-bucket")(check_bucket)
