@@ -24,6 +24,7 @@
 #   make attack                  cost of hostile clients
 #   make scale PARTITIONS=30000  memory, failover, stop and start of a cluster with many partitions
 #   make bench-delayed           a million delayed records: memory, lateness, rate
+#   make s3-test                 stores and brokers while an S3 server is killed under them
 
 DATA ?= .cluster
 BASE_PORT ?=
@@ -46,10 +47,10 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: versitygw settings map package-test upgrade-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat compat-nightly kafka-tests lock docker-test simulate suite attack scale mutants help features diagrams bench bench-delayed compiled
+.PHONY: s3-test versitygw settings map package-test upgrade-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat compat-nightly kafka-tests lock docker-test simulate suite attack scale mutants help features diagrams bench bench-delayed compiled
 
 help:
-	@sed -n '3,29s/^# \{0,1\}//p' Makefile
+	@sed -n '3,30s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
@@ -175,6 +176,9 @@ lock:
 	    --extra pipeline-demo --output-file .venv/lock/constraints.txt pyproject.toml
 	@{ grep '^#' constraints.txt; grep -v -e '^#' -e '^$$' .venv/lock/constraints.txt; } > .venv/lock/whole
 	@mv .venv/lock/whole constraints.txt
+
+s3-test: .venv/installed-dev versitygw
+	@$(BIN)/pytest tests/runtime/stores tests/broker/remote/test_tiers_on_s3.py tests/barnabas/cluster/test_local_store.py $(ARGS)
 
 docker-test: .venv/installed-compat
 	@$(BIN)/pytest tests/docker -m docker $(ARGS)
