@@ -40,7 +40,8 @@ from nemeses.nemesis import Fault, Story
 from operations import Place
 
 FEWEST_VOTERS = 3
-"""A voter may lose its disk if there are so many."""
+"""A voter may lose its disk if there are so many, and single changes keep so many: a leader that dies has a successor.
+"""
 LEVELS: Mapping[str, tuple[int, ...]] = {
     "transaction.version": (1, 2),
     "metadata.version": (28, 29, 30),
@@ -140,7 +141,7 @@ async def _one_change(fault: Fault, operator: Operator, quorum: Quorum) -> None:
 
 async def _some_change(fault: Fault, operator: Operator, quorum: Quorum, node: str | None = None) -> None:
     observers, removable = list(quorum.observers), await _removable(fault, quorum)
-    if observers and (not removable or len(quorum.voters) < FEWEST_VOTERS or happens(fault.chance, 0.5)):
+    if observers and (not removable or len(quorum.voters) <= FEWEST_VOTERS or happens(fault.chance, 0.5)):
         await operator.add(one_of(fault.chance, observers), node)
     elif removable:
         await operator.remove(one_of(fault.chance, removable), node)
