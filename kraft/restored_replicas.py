@@ -46,7 +46,7 @@ class Decided:
 
     image: MetadataImage
     notes: list[str] = field(default_factory=list)
-    """What differs from the copy, one line each."""
+    """Differences from the copy, one line each."""
 
 
 def undecided(image: MetadataImage) -> MetadataImage:

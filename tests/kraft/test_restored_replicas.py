@@ -1,4 +1,4 @@
-"""Who may lead in restored metadata: the brokers with the longest logs, wherever these are."""
+"""Replicas that may lead in restored metadata: those with the longest logs, on any broker."""
 
 from __future__ import annotations
 

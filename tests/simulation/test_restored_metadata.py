@@ -1,4 +1,4 @@
-"""Controllers go back to the metadata of an old backup: whoever returns first, no acknowledged record is lost."""
+"""Controllers go back to the metadata of an old backup: brokers return in any order, no acknowledged record is lost."""
 
 from __future__ import annotations
 

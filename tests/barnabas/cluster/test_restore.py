@@ -25,8 +25,9 @@ def config(layout: Layout, name: str) -> list[str]:
 
 
 def kill_all(shell: Shell) -> None:
-    for name in (*CONTROLLERS, *BROKERS):
-        shell("cluster kill", name)
+    for node in shell.status()["nodes"]:
+        if node["state"] == "running":
+            shell("cluster kill", node["name"])
 
 
 def read(shell: Shell, topic: str, count: int) -> list[str]:
