@@ -162,7 +162,7 @@ async def _two_at_once(fault: Fault, operator: Operator, quorum: Quorum) -> None
 
 
 async def _at_an_election(fault: Fault, operator: Operator, quorum: Quorum) -> None:
-    """The active controller dies, and its successor is asked as soon as it is there, and again until it removes a voter:
+    """The active controller dies, and its successor is asked at once, again and again, to remove a voter:
     it may do so when it has committed something, and no earlier."""
     cluster = fault.cluster
     leader = await cluster.active_controller()
