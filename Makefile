@@ -23,6 +23,7 @@
 #   make attack                  cost of hostile clients
 #   make scale PARTITIONS=30000  memory, failover, stop and start of a cluster with many partitions
 #   make bench-delayed           a million delayed records: memory, lateness, rate
+#   make dev-bench               barnabas dev and proxy beside kfake, mockafka, Kafka's JVM, Toxiproxy
 
 DATA ?= .cluster
 BASE_PORT ?=
@@ -44,10 +45,10 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: settings map package-test upgrade-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat compat-nightly kafka-tests lock docker-test simulate suite attack scale mutants help features diagrams bench bench-delayed compiled
+.PHONY: settings map package-test upgrade-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat compat-nightly kafka-tests lock docker-test simulate suite attack scale mutants help features diagrams bench bench-delayed dev-bench compiled
 
 help:
-	@sed -n '3,28s/^# \{0,1\}//p' Makefile
+	@sed -n '3,29s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
@@ -193,6 +194,9 @@ scale: .venv/installed-dev
 
 bench-delayed: .venv/installed-dev
 	@$(BIN)/python bench/delayed.py $(if $(BASE_PORT),--base-port $(BASE_PORT)) $(ARGS)
+
+dev-bench: .venv/installed-compat
+	@$(BIN)/python bench/dev.py $(ARGS)
 
 attack: .venv/installed-dev
 	@$(BIN)/python jepsen-style attack $(if $(BASE_PORT),--base-port $(BASE_PORT)) $(ARGS)
