@@ -70,6 +70,6 @@ def registry_settings(url: str, directory: Path, *, is_secure: bool) -> dict[str
 
 
 def _add_to(file: Path, settings: dict[str, str]) -> None:
-    """Add settings to a configuration of clients, which is made anew at each start."""
+    """Add settings to a configuration of clients, which is written again at each start."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
     write_private(file, file.read_text() + render_properties(named))

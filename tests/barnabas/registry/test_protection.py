@@ -1,4 +1,4 @@
-"""A registry with a certificate and a token: who has neither learns nothing, and registries pass writes on."""
+"""A registry with a certificate and a token: strangers learn nothing, registries pass writes on."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_every_request_needs_the_token(files: Files) -> None:
         assert await trio.to_thread.run_sync(challenge) == 'Basic realm="barnabas", charset="UTF-8"'
 
 
-async def test_who_does_not_trust_it_or_speaks_plain_http_is_refused(files: Files) -> None:
+async def test_a_client_without_trust_or_with_plain_http_is_refused(files: Files) -> None:
     https = read_https(files.config, "the registry")
     async with broker() as node, registry(node, https=https) as running:
         plain = running.url.replace("https", "http")
