@@ -35,7 +35,7 @@ from pathlib import Path
 
 from measuring import cpu_s, memory_mib, with_descendants
 
-from barnabas import sync
+from barnabas import NewTopic, sync
 from barnabas.cluster.probe import NoAnswer, ask
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -251,11 +251,11 @@ def _load(row: Row, servers: str, pids: Sequence[int]) -> None:
     with sync.Admin(bootstrap_servers=servers) as admin, sync.Producer(bootstrap_servers=servers) as producer:
         times = []
         for _ in range(5):
-            admin.create_topics("load")
+            admin.create_topics([NewTopic("load")])
             producer.send_all("load", [VALUE] * (RECORDS // 5))
             began = time.perf_counter()
             admin.delete_topics("load")
-            admin.create_topics("load")
+            admin.create_topics([NewTopic("load")])
             times.append((time.perf_counter() - began) * 1000)
             admin.delete_topics("load")
         row.reset_ms = statistics.median(times)
