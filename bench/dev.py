@@ -105,7 +105,7 @@ def run(*words: str, cwd: Path | None = None, seconds: float = BUILD_SECONDS, **
         raise CannotBeHad(f"{words[0]}: {error}") from None
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        raise CannotBeHad(f"{' '.join(words[:3])}: {last[:200]}")
+        raise CannotBeHad(f"{Path(words[0]).name} {words[1]}: {last[:200]}")
     return done.stdout
 
 
@@ -122,7 +122,9 @@ def kfake() -> tuple[list[str], str]:
     shutil.copy(ROOT / "bench" / "kfake" / "main.go", source)
     if not (source / "go.mod").exists():
         run(go, "mod", "init", "bench/kfake", cwd=source)
-    run(go, "get", "github.com/twmb/franz-go/pkg/kfake@latest", cwd=source)
+    # kfake names an older client than the one that it needs.
+    modules = [f"github.com/twmb/franz-go{each}@latest" for each in ("/pkg/kfake", "", "/pkg/kmsg")]
+    run(go, "get", *modules, cwd=source)
     run(go, "build", "-o", "kfake", ".", cwd=source)
     released = run(go, "list", "-m", "-f", "{{.Version}}", "github.com/twmb/franz-go/pkg/kfake", cwd=source).strip()
     return [str(source / "kfake"), "{port}"], released
