@@ -250,7 +250,9 @@ def measure(row: Row, command: Callable[[Path, int], Sequence[str]], runs: int) 
 
 
 def _load(row: Row, servers: str, pids: Sequence[int]) -> None:
-    with sync.Admin(bootstrap_servers=servers) as admin, sync.Producer(bootstrap_servers=servers) as producer:
+    # kfake keeps the sequence numbers of an idempotent producer when its topic is deleted.
+    writing = {"bootstrap_servers": servers, "enable_idempotence": False}
+    with sync.Admin(bootstrap_servers=servers) as admin, sync.Producer(**writing) as producer:
         times = []
         for _ in range(5):
             admin.create_topics([NewTopic("load")])
