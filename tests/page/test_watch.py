@@ -146,8 +146,8 @@ def test_the_restart_of_a_broker_with_123_partitions_is_a_few_events() -> None:
         await onlooker.until(lambda: onlooker.states()[victim] == "running")
         await trio.sleep(2)
         news = [each for each in onlooker.feed.marks() if each["number"] not in before]
-        told = [each["text"] for each in news]
-        assert len(told) < 30, told
+        texts = [each["text"] for each in news]
+        assert len(texts) < 30, texts
         partitions = [each["decision"]["facts"].get("partitions", 1) for each in news]
         assert sum(partitions) > 2 * 123, "each partition that it left and joined"
 
