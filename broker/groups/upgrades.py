@@ -28,7 +28,7 @@ from barnabas.runtime.decisions import DecisionKind, Notes
 
 AT_ONCE_BYTES = 32 * 1024
 """A group that holds more of what its members sent is upgraded in turns: about 80 members."""
-MEMBERS_IN_A_TURN = 100
+MEMBERS_IN_A_TURN = 40
 PARTITIONS_IN_A_TURN = 1_000
 """A turn writes no more members, and no member more if it has written so many partitions."""
 RETRY_MS = 500

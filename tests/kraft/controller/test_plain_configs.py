@@ -164,6 +164,7 @@ class Configs:
             asked = incremental.AlterConfigsResource(resource_type=resource[0], resource_name=resource[1])
             changes: dict[str, str | None] = {}
             wrong: set[ErrorCode] | None = None
+            is_twice = False
             for _ in range(draw(st.integers(0, 3))):
                 key, value = self.a_key(resource[0])
                 operation = draw(st.sampled_from([SET, SET, SET, DELETE, APPEND, SUBTRACT, 4]))
@@ -173,8 +174,7 @@ class Configs:
                         name=key, config_operation=operation, value=None if is_null else value
                     )
                 )
-                if key in changes and wrong is None:
-                    wrong = {ErrorCode.INVALID_REQUEST}
+                is_twice = is_twice or key in changes
                 changes[key] = None
                 if operation == 4 or (is_null and operation != DELETE):
                     wrong = (wrong or set()) | {ErrorCode.INVALID_REQUEST}
@@ -183,7 +183,7 @@ class Configs:
                 elif operation != DELETE:
                     changes[key] = self.operated(self.plain.get(resource, {}).get(key), key, operation, value)
             request.resources.append(asked)
-            wishes.append((changes, wrong))
+            wishes.append((changes, {ErrorCode.INVALID_REQUEST} if is_twice else wrong))
         self.decided(request, wishes)
 
     def replaced(self) -> None:
@@ -231,7 +231,7 @@ class Configs:
             if codes != {NONE}:
                 continue
             effective = {key: it for key, it in changes.items() if resource[0] == BROKER or current.get(key) != it}
-            if effective:
+            if effective and not request.validate_only:
                 noted.append(self.name(resource))
                 self.check_note(resource, effective, [it for it in result.notes if it.subject == noted[-1]])
             if not request.validate_only:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.kraft.metadata.image import UNASSIGNED_DIRECTORY
-from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -47,10 +47,8 @@ class Allowance:
         self.left = left
 
     def spend(self, partitions: int) -> None:
-        from barnabas.protocol.errors import KafkaError
-
         if partitions > self.left:
-            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "the quota is exceeded")
         self.left -= partitions
 
 
