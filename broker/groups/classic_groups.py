@@ -16,7 +16,7 @@ from typing import Protocol
 from barnabas.broker.coordinator.outcome import Now, Outcome, Reply
 from barnabas.broker.groups.classic_group import ClassicGroup
 from barnabas.broker.groups.classic_joins import ClassicJoins, Join, most_members
-from barnabas.broker.groups.classic_member import member_protocols, metadata_of
+from barnabas.broker.groups.classic_member import ClassicMember, member_protocols, metadata_of
 from barnabas.broker.groups.classic_rebalance import ClassicRebalances
 from barnabas.broker.groups.classic_state import ClassicState
 from barnabas.broker.groups.decision_notes import note_assigned

@@ -1,8 +1,8 @@
 """Core: members of large classic groups that are written as members of a consumer group, before it exists.
 
-They take effect all at once, with the tombstone of the classic group and the record of the consumer group's epoch, which
-are one batch. If an upgrade ends before, because its coordinator is gone or a write failed, the members are removed
-from the log again.
+They take effect all at once, with the tombstone of the classic group and the record of the consumer group's epoch,
+which are one batch. If an upgrade ends before, because its coordinator is gone or a write failed, the members are
+removed from the log again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Core: upgrades of classic groups to consumer groups (KIP-848). Every member keeps its partitions.
 
 A small group is upgraded by the heartbeat that asks for it. A large one is upgraded in turns of the event loop; the
-heartbeat waits, and meanwhile the group does not change: clients are asked to try again. Turns read what the members have
-sent and write them, some in a turn (`unfinished_upgrades.py`). The last one writes the tombstone of the classic group.
+heartbeat waits, and meanwhile the group does not change: clients are asked to try again. Turns read what the members
+have sent and write them, some in a turn (`unfinished_upgrades.py`). The last one writes the tombstone of the classic
+group.
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ class Upgrades:
         return group.held.size_bytes > AT_ONCE_BYTES
 
     def begin(self, group: ClassicGroup, join: Callable[[Reply, Now], Outcome], reply: Reply, now: Now) -> Outcome:
-        """Upgrade the group in later turns, and then answer the heartbeat `join`. Raises KafkaError GROUP_ID_NOT_FOUND.
-        """
+        """Upgrade the group in later turns, and then answer the heartbeat `join`. Raises KafkaError
+        GROUP_ID_NOT_FOUND."""
         self._check(group)
         group.is_upgrading = True
         upgrade = self._under_way[group.group_id] = _Upgrade(group, join, reply, now)

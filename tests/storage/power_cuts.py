@@ -53,8 +53,9 @@ def copy_of(rig: Rig, seed: str) -> Rig:
     store.faults = [copy.copy(fault) for fault in rig.store.faults]
     store.root = copied.directory(rig.store.root)
     store._pending = [
-        type(change)([(copied.directory(at), name, copied.entry(old), copied.entry(new)) for at, name, old, new in
-                      change.parts])
+        type(change)(
+            [(copied.directory(at), name, copied.entry(old), copied.entry(new)) for at, name, old, new in change.parts]
+        )
         for change in rig.store._pending
     ]
     other.start()

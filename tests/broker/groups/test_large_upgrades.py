@@ -1,4 +1,4 @@
-"""A large classic group becomes a consumer group in turns: no step is long, and it is one kind or the other throughout."""
+"""A large classic group becomes a consumer group in turns: no step is long, and it always is one kind or the other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from barnabas.protocol.messages.group_log import GroupMetadataKey, GroupMetadata
 from barnabas.protocol.messages.join_group import JoinGroupResponse
 from barnabas.runtime.simulated.work import WorkCounter
 from tests.broker.groups.consumer_rig import GROUP
-from tests.broker.groups.test_migration import MixedRig, Old, REBALANCE_MS, SESSION_MS
+from tests.broker.groups.test_migration import REBALANCE_MS, SESSION_MS, MixedRig, Old
 
 TURN = ("consumer-upgrade", GROUP)
 MOST_CALLS = 25_000

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from barnabas.kraft.controller.partition_change import Election, PartitionChange, PartitionRules
 from barnabas.kraft.controller.state import ControllerResult
+from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
 from barnabas.kraft.metadata.image import (
     LOST_DIRECTORY,
     NO_LEADER,
@@ -26,7 +27,6 @@ from barnabas.protocol.messages.metadata_log import (
     RegisterBrokerRecord,
     TopicRecord,
 )
-from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import DecisionKind
 from tests.kraft.controller.conftest import Cluster, finish

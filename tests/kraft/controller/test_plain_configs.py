@@ -118,9 +118,9 @@ class Configs:
         """The errors of all that is wrong with these changes; NONE if nothing is."""
         kind, name = resource
         errors = set()
-        if self.has_elr and kind == BROKER and "min.insync.replicas" in changes:
-            if name or changes["min.insync.replicas"] is None:
-                errors.add(ErrorCode.INVALID_CONFIG)
+        is_one_for_all = self.has_elr and kind == BROKER and "min.insync.replicas" in changes
+        if is_one_for_all and (name or changes["min.insync.replicas"] is None):
+            errors.add(ErrorCode.INVALID_CONFIG)
         for key, value in (changes if kind == BROKER else after).items():
             if value is None:
                 continue
@@ -135,8 +135,11 @@ class Configs:
             elif key == "metrics":
                 errors.add(NONE if len({*parts}) == len(parts) else ErrorCode.INVALID_CONFIG)
             elif key == "match":
-                is_right = all(known.get(part.strip(), NONE if "port=1" in part else None) is NONE
-                               for part in parts if part.strip())
+                is_right = all(
+                    known.get(part.strip(), NONE if "port=1" in part else None) is NONE
+                    for part in parts
+                    if part.strip()
+                )
                 errors.add(NONE if is_right else ErrorCode.INVALID_CONFIG)
         errors.discard(NONE)
         return errors or {NONE}
@@ -170,9 +173,7 @@ class Configs:
                 operation = draw(st.sampled_from([SET, SET, SET, DELETE, APPEND, SUBTRACT, 4]))
                 is_null = draw(st.integers(0, 9)) == 0
                 asked.configs.append(
-                    incremental.AlterableConfig(
-                        name=key, config_operation=operation, value=None if is_null else value
-                    )
+                    incremental.AlterableConfig(name=key, config_operation=operation, value=None if is_null else value)
                 )
                 is_twice = is_twice or key in changes
                 changes[key] = None

@@ -196,9 +196,7 @@ def reassignments(scene: Scene) -> None:
         asked[place] = None if draw(st.integers(0, 1 if moving else 4)) == 0 else wanted
     request = reassign.AlterPartitionReassignmentsRequest(allow_replication_factor_change=may_grow)
     for name, indexes in by_topic(list(asked)).items():
-        partitions = [
-            reassign.ReassignablePartition(partition_index=it, replicas=asked[name, it]) for it in indexes
-        ]
+        partitions = [reassign.ReassignablePartition(partition_index=it, replicas=asked[name, it]) for it in indexes]
         request.topics.append(reassign.ReassignableTopic(name=name, partitions=partitions))
     result = scene.decide(request)
     response = result.response
@@ -416,7 +414,7 @@ def beats(scene: Scene) -> None:
     assert result.response.should_shut_down == stops  # type: ignore[attr-defined]
     is_served = wish == "serve" and request.current_metadata_offset >= known.epoch
     begins_to_stop = wish == "stop" and not stops
-    gone = (wish == "fence" or wish == "stop") and not begins_to_stop
+    gone = wish in ("fence", "stop") and not begins_to_stop
     assert after.fenced == ((known.fenced and not is_served) or gone)
     if wish == "lost" and len(known.log_directories) > 1:
         assert after.log_directories == known.log_directories[1:]

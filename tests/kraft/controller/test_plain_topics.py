@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.kraft.controller.state import Asked
 from barnabas.kraft.metadata.image import UNASSIGNED_DIRECTORY
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.create_partitions import (
@@ -26,7 +27,6 @@ from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, Delete
 from barnabas.protocol.primitives import ZERO_UUID
 from barnabas.protocol.schema import Message
 from barnabas.runtime.identity import ANONYMOUS
-from barnabas.kraft.controller.state import Asked
 from tests.examples import examples
 from tests.kraft.controller.conftest import Cluster, finish
 from tests.kraft.controller.test_plain_changes import Draw, some_of
@@ -107,8 +107,9 @@ class Topics:
             numbers = list(range(count)) if draw(st.integers(0, 5)) else [0] * count + [2]
             factor = self.an_assignment()
             topic.assignments = [
-                CreatableReplicaAssignment(partition_index=it, broker_ids=factor if draw(st.booleans()) else
-                                           self.an_assignment())
+                CreatableReplicaAssignment(
+                    partition_index=it, broker_ids=factor if draw(st.booleans()) else self.an_assignment()
+                )
                 for it in draw(st.permutations(numbers))
             ]
             topic.num_partitions = topic.replication_factor = -1
@@ -170,8 +171,9 @@ class Topics:
                 assert answer.error_code == ErrorCode.INVALID_REQUEST
                 continue
             code = self.error_of(topic, [*self.plain, *created])
-            count = len(topic.assignments) or (DEFAULT_PARTITIONS if topic.num_partitions == -1 else
-                                               topic.num_partitions)
+            count = len(topic.assignments) or (
+                DEFAULT_PARTITIONS if topic.num_partitions == -1 else topic.num_partitions
+            )
             if code is NONE and count > left:
                 code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
             assert answer.error_code == code and (answer.error_message is None) == (code is NONE)
@@ -219,7 +221,9 @@ class Topics:
         for _ in range(draw(st.integers(1, 3))):
             name = draw(st.sampled_from([*self.plain, "missing"]))
             has = len(self.plain.get(name, []))
-            topic = CreatePartitionsTopic(name=name, count=has + draw(st.sampled_from([1, 2, 3, 0, -1])), assignments=None)
+            topic = CreatePartitionsTopic(
+                name=name, count=has + draw(st.sampled_from([1, 2, 3, 0, -1])), assignments=None
+            )
             if draw(st.integers(0, 2)) == 0:
                 count = max(0, topic.count - has + draw(st.sampled_from([0, 0, 0, 1])))
                 topic.assignments = [CreatePartitionsAssignment(broker_ids=self.an_assignment()) for _ in range(count)]
@@ -282,9 +286,7 @@ class Topics:
                 expected[ErrorCode.INVALID_REQUEST] += 1
             elif topic_id not in by_ids:
                 expected[ErrorCode.UNKNOWN_TOPIC_ID] += 1
-            elif not names[by_ids[topic_id]]:
-                gone.append(by_ids[topic_id])
-            elif names[by_ids[topic_id]] > 1:
+            elif not names[by_ids[topic_id]] or names[by_ids[topic_id]] > 1:
                 gone.append(by_ids[topic_id])
         for name, count in names.items():
             if count > 1:
