@@ -3,9 +3,9 @@
 Only this file and `upgrades.py` know both kinds. A classic group of consumers becomes a consumer group when the first
 member with the consumer protocol joins; every member keeps its partitions. From then on the group serves members of
 both protocols. Members with the classic protocol join, sync and send heartbeats as before, but their generation is
-their member epoch, their assignment is computed here, and they do not wait for other members. When the last member with the consumer
-protocol has left, the group becomes classic again. group.consumer.migration.policy decides which conversions are
-allowed.
+their member epoch, their assignment is computed here, and they do not wait for other members. When the last member
+with the consumer protocol has left, the group becomes classic again. group.consumer.migration.policy decides which
+conversions are allowed.
 """
 
 from __future__ import annotations

@@ -229,6 +229,9 @@ class Configs:
             else:
                 codes = wrong or self.error_of(resource, changes, after)
             assert answer.error_code in codes and (answer.error_message is None) == (NONE in codes)
+            operations = {getattr(it, "config_operation", SET) for it in asked.configs}
+            if operations in ({APPEND}, {SUBTRACT}) and "not a list" in (answer.error_message or ""):
+                assert ("appended" in answer.error_message) == (operations == {APPEND})
             if codes != {NONE}:
                 continue
             effective = {key: it for key, it in changes.items() if resource[0] == BROKER or current.get(key) != it}

@@ -37,7 +37,15 @@ DEFAULT_PARTITIONS, DEFAULT_FACTOR = 3, 2
 CONFIGS = {"retention.ms": ("5", True), "cleanup.policy": ("soon", False), "no.such": ("1", False)}
 """A value of each key, and whether a topic may have it."""
 
+MOST = 14
+"""Partitions that a request may name, and records that it may write; 10,000 in a real cluster."""
+
 NONE = ErrorCode.NONE
+
+
+def partitions_of(topic: CreatableTopic) -> int:
+    """Number of partitions that it is to have."""
+    return len(topic.assignments) or (DEFAULT_PARTITIONS if topic.num_partitions == -1 else topic.num_partitions)
 
 
 class Allowance:
@@ -163,6 +171,9 @@ class Topics:
         response = self.decide(request, allowance)
         times = Counter(it.name for it in request.topics)
         found = {it.name: it for it in response.topics}
+        if sum(max(0, partitions_of(it)) for it in request.topics) > MOST or self.writes_too_much(request, left):
+            assert {it.error_code for it in response.topics} == {ErrorCode.POLICY_VIOLATION}
+            return
         assert found.keys() == times.keys() and len(response.topics) == len(times)
         created: list[str] = []
         for topic in request.topics:
@@ -171,9 +182,7 @@ class Topics:
                 assert answer.error_code == ErrorCode.INVALID_REQUEST
                 continue
             code = self.error_of(topic, [*self.plain, *created])
-            count = len(topic.assignments) or (
-                DEFAULT_PARTITIONS if topic.num_partitions == -1 else topic.num_partitions
-            )
+            count = partitions_of(topic)
             if code is NONE and count > left:
                 code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
             assert answer.error_code == code and (answer.error_message is None) == (code is NONE)
@@ -193,6 +202,19 @@ class Topics:
                 self.grown(topic.name, [], count, factor, by_hand)
                 self.overrides[topic.name] = {it.name: it.value or "" for it in topic.configs}
         assert allowance.left == left
+
+    def writes_too_much(self, request: CreateTopicsRequest, left: int) -> bool:
+        """Each topic has a record, and so have its configs and partitions."""
+        times = Counter(it.name for it in request.topics)
+        created: list[str] = []
+        records = 0
+        for topic in request.topics:
+            count = partitions_of(topic)
+            if times[topic.name] == 1 and self.error_of(topic, [*self.plain, *created]) is NONE and count <= left:
+                created.append(topic.name)
+                left -= count
+                records += 1 + len(topic.configs) + count
+        return records > MOST
 
     def grown(
         self, name: str, before: list[tuple[int, ...]], count: int, factor: int, by_hand: dict[int, tuple[int, ...]]
@@ -222,7 +244,7 @@ class Topics:
             name = draw(st.sampled_from([*self.plain, "missing"]))
             has = len(self.plain.get(name, []))
             topic = CreatePartitionsTopic(
-                name=name, count=has + draw(st.sampled_from([1, 2, 3, 0, -1])), assignments=None
+                name=name, count=has + draw(st.sampled_from([1, 2, 3, 8, 0, -1])), assignments=None
             )
             if draw(st.integers(0, 2)) == 0:
                 count = max(0, topic.count - has + draw(st.sampled_from([0, 0, 0, 1])))
@@ -234,6 +256,11 @@ class Topics:
         times = Counter(it.name for it in request.topics)
         found = {it.name: it.error_code for it in response.results}
         assert found.keys() == times.keys() and len(response.results) == len(times)
+        if {*found.values()} == {ErrorCode.POLICY_VIOLATION}:
+            wanted = [it.count - len(self.plain.get(it.name, [])) for it in request.topics if it.name in self.plain]
+            assert sum(it for it in wanted if it > 0) > MOST
+            return
+        assert sum(it.count - len(self.plain[it.name]) for it in request.topics if found[it.name] == NONE) <= MOST
         for topic in request.topics:
             before = self.plain.get(topic.name, [])
             more = topic.count - len(before)
@@ -322,7 +349,10 @@ class Topics:
 @given(st.data())
 def test_topics_are_those_of_a_plain_list(data: st.DataObject) -> None:
     topics = Topics(data.draw)
-    topics.create()
-    for _ in range(data.draw(st.integers(1, 6))):
-        getattr(topics, data.draw(st.sampled_from(["create", "grow", "grow", "delete"])))()
-        topics.check()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("barnabas.kraft.controller.topics.MAX_PARTITIONS_PER_REQUEST", MOST)
+        patch.setattr("barnabas.kraft.controller.state.MAX_RECORDS_PER_OPERATION", MOST)
+        topics.create()
+        for _ in range(data.draw(st.integers(1, 6))):
+            getattr(topics, data.draw(st.sampled_from(["create", "grow", "grow", "delete"])))()
+            topics.check()
