@@ -178,9 +178,11 @@ class Scene:
         known = () if found is None else found.log_directories
         return known[0] if len(known) == 1 else UNASSIGNED_DIRECTORY
 
-    def change(self, place: Place, moves: Moves = Moves(), **targets: object) -> PartitionChange:
-        """A change under plain rules; `targets` are its fields."""
-        topic, partition = self.topic(place), self.partition(place)
+    def change(
+        self, place: Place, moves: Moves = Moves(), partition: PartitionImage | None = None, **targets: object
+    ) -> PartitionChange:
+        """A change under plain rules; `targets` are its fields. `partition`: what it was before, if not what it is."""
+        topic, partition = self.topic(place), partition or self.partition(place)
         rules = PartitionRules(
             lambda broker: self.may_lead(partition, broker, moves),
             lambda broker: self.has_room(partition, broker),

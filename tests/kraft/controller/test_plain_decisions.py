@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -317,13 +319,27 @@ def assign_directories(scene: Scene) -> None:
             codes[place] = ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert found == {place: (wanted[place], codes[place]) for place in wanted}
     online = scene.image.cluster.brokers[broker].log_directories
-    scene.cluster.append(result)
+    expected: Expected = {}
     for place, code in codes.items():
         if code is ErrorCode.NONE:
-            after = scene.partition(place)
-            assert after.directory_of(broker) == wanted[place]
-            if wanted[place] not in online:
-                assert broker != after.leader and (broker not in after.isr or not scene.has_elr)
+            expected[place] = assigned(scene, place, broker, wanted[place], is_online=wanted[place] in online)
+    scene.take(result, expected)  # type: ignore[arg-type]
+
+
+def assigned(scene: Scene, place: Place, broker: int, directory: bytes, *, is_online: bool) -> PartitionImage:
+    """The partition with that directory; if it is offline, the broker leaves the ISR as well."""
+    partition = scene.partition(place)
+    if partition.directory_of(broker) != directory:
+        directories = list(partition.directories)
+        directories[partition.replicas.index(broker)] = directory
+        epoch = partition.partition_epoch + 1
+        partition = replace(partition, directories=tuple(directories), partition_epoch=epoch)
+    if is_online:
+        return partition
+    change = scene.change(place, Moves(leaving=(broker,)), partition)
+    change.isr = tuple(it for it in partition.isr if it != broker)
+    change.election = Election.UNCLEAN if scene.is_unclean(place[0]) else Election.ONLINE
+    return scene.after(change)
 
 
 # -- brokers
