@@ -1,4 +1,4 @@
-"""Core: what a fetch of one partition brought, as pieces for the table."""
+"""Core: the records in one partition of a Fetch response, as pieces for the table."""
 
 from __future__ import annotations
 

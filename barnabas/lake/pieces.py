@@ -1,4 +1,4 @@
-"""Core: what a reader hands on: rows of one partition, and the offset after them."""
+"""Core: a reader hands on pieces: rows of one partition, and the offset after them."""
 
 from __future__ import annotations
 

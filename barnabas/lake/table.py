@@ -18,7 +18,7 @@ class DataFile:
     records: int
     size_bytes: int
     entry: Any
-    """What the table needs to add it."""
+    """The table needs this to add it."""
 
 
 @dataclass(frozen=True, slots=True)

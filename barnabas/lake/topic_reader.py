@@ -43,7 +43,7 @@ MISSING_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class TopicToRead:
-    """What to read, and how losses are treated."""
+    """The topic, how its records become rows, and how losses are treated."""
 
     topic: str
     topic_id: str

@@ -17,7 +17,7 @@ MOST_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is in the table and in the topic, by partition."""
+    """Offsets in the table and in the topic, by partition."""
 
     progress: Progress
     table: Mapping[int, Offsets]

@@ -96,14 +96,14 @@ def test_every_committed_record_is_there_once(
                 _wait_for_claim(log, logged, processes)
                 time.sleep(chance.uniform(0.0, 2.0))
                 if kill == KILLS // 2:
-                    cluster.kill(cluster.leader_of(TOPIC, 0))
+                    cluster.kill(leader := cluster.leader_of(TOPIC, 0))
                     time.sleep(1.0)
             finally:
                 for process in processes:
                     process.kill()
                     process.wait()
             if kill == KILLS // 2:
-                cluster.start(*cluster.brokers)
+                cluster.start(leader)
                 cluster.wait_ready()
     lake.up_to_now(TOPIC)
     rows = lake.table(TOPIC).scan().to_arrow()

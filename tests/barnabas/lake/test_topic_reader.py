@@ -37,7 +37,7 @@ async def opened(cluster: SimulatedClusterForTests, host: str = "lake") -> Async
 
 
 class Reading:
-    """What a reader has handed on."""
+    """Pieces that a reader has handed on."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""What is made one, deleted and removed."""
+"""Files that are made one or deleted, and snapshots that are removed."""
 
 from __future__ import annotations
 
