@@ -72,8 +72,6 @@ def _open(uri: str, properties: dict[str, str]) -> Catalog:
                 f"--catalog {uri}: neither a URL, such as sqlite:///lake.db or https://host/, nor a catalogue in"
                 f" pyiceberg's configuration: {in_one_line(error)}"
             ) from None
-    if "warehouse" not in properties:
-        raise WrongArgument(f"--catalog {uri}: a SQL catalogue needs --warehouse, a directory or a URL")
     try:
         return SqlCatalog(NAME, uri=uri, **properties)
     except ImportError as error:
@@ -110,6 +108,8 @@ def _load_or_create(catalog: Catalog, identifier: str, schema: Any) -> Table:
         return catalog.load_table(identifier)
     except NoSuchTableError:
         pass
+    if isinstance(catalog, SqlCatalog) and "warehouse" not in catalog.properties:
+        raise WrongArgument(f"table {identifier} is new: a SQL catalogue needs --warehouse, a directory or a URL")
     catalog.create_namespace_if_not_exists(Catalog.namespace_from(identifier))
     own = assign_fresh_schema_ids(Catalog._convert_schema_if_needed(schema))
     source = own.find_field("metadata.timestamp").field_id
