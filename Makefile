@@ -92,7 +92,8 @@ INSTALL = $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
 	@touch $@ .venv/installed-dev .venv/installed
 
 up: .venv/installed
-	@$(BARNABAS) up --data $(DATA) $(if $(SECURE),--secure) $(if $(BASE_PORT),--base-port $(BASE_PORT)) $(foreach pair,$(SET),--set '$(pair)')
+	@$(BARNABAS) up --data $(DATA) $(if $(SECURE),--secure) \
+		$(if $(BROKERS),--brokers $(BROKERS)) $(if $(CELLS),--cells $(CELLS)) $(if $(BASE_PORT),--base-port $(BASE_PORT)) $(foreach pair,$(SET),--set '$(pair)')
 
 down: .venv/installed
 	@$(BARNABAS) down --data $(DATA)

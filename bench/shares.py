@@ -27,7 +27,7 @@ SOURCE = Path(__file__).resolve().parent / "ShareLoad.java"
 SIZES = (1, 10, 100)
 PARTITIONS = 12
 VALUE_BYTES = 100
-RECORDS_PER_SECOND = 400_000
+RECORDS_PER_SECOND = 800_000
 """Prepared for each second of `consume`: more than members take."""
 ACKS_PER_SECOND = 20_000
 FLAGS = ("-Xmx512m", "-XX:+UseSerialGC", "-Dlog4j2.level=OFF")

@@ -212,7 +212,12 @@ def waiting_families(
     yield Family("gauge", name, text, ("delayedOperation",), [((kind,), each) for kind, each in waiting.items()])
 
 
-def broker_families(lifecycle: BrokerLifecycle, metadata: MetadataCache, server: Server) -> Iterator[Family]:
+def broker_families(
+    lifecycle: BrokerLifecycle, metadata: MetadataCache, server: Server, host: str | None
+) -> Iterator[Family]:
+    if host is not None:
+        text = "1, with the host that this broker shares with others as a label."
+        yield Family("gauge", "barnabas_host_info", text, ("host",), [((host,), 1)])
     text = "1 starting, 3 running, 6 pending controlled shutdown, 7 shutting down."
     yield Family.of("gauge", "kafka_server_kafkaserver_brokerstate", text, BROKER_STATES[lifecycle.state])
     text = "1 while the controllers may have fenced this broker."

@@ -27,6 +27,7 @@ from barnabas.runtime.process import CannotRun
 from barnabas.runtime.world import World
 from barnabas.settings.broker import BrokerSettings
 from barnabas.settings.controller import ControllerSettings
+from barnabas.settings.listeners import Listener
 from barnabas.storage.directories import LogDirectories
 from barnabas.storage.log_directory import LogDirectoryError
 from barnabas.storage.open_files import limit_for_logs
@@ -122,15 +123,20 @@ class BrokerNode:
         parts.nursery.start_soon(parts.assignments.run)
         parts.nursery.start_soon(self._periodic_work().run)
         for listener in parts.static.listeners:
-            if parts.authorization is not None:
-                await parts.authorization.ready_for(listener.name)
-            bound = await parts.world.network.listen(listener.host, listener.port)
-            security = parts.security.of_listener(listener)
-            parts.nursery.start_soon(parts.server.serve, bound, listener.name, security)
+            await self._serve(listener)
         log.info("serving on %s", ", ".join(map(str, parts.static.listeners)))
         parts.lifecycle.ready_to_unfence()
         await parts.lifecycle.unfenced_once.wait()
+        for listener in parts.static.shared_listeners:
+            await self._serve(listener, shared=True)
         parts.nursery.start_soon(warn_of_other_defaults, parts.to_controller, parts.metadata_log.replica, parts.static)
+
+    async def _serve(self, listener: Listener, *, shared: bool = False) -> None:
+        parts = self.parts
+        if parts.authorization is not None:
+            await parts.authorization.ready_for(listener.name)
+        bound = await parts.world.network.listen(listener.host, listener.port, shared=shared)
+        parts.nursery.start_soon(parts.server.serve, bound, listener.name, parts.security.of_listener(listener))
 
     async def stop(self) -> None:
         """Hand over leaderships, finish requests under way, and close the logs cleanly."""

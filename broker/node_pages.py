@@ -61,7 +61,7 @@ def _families(parts: BrokerParts) -> list[Families]:
         *parts.coordination.families(),
         partial(share_partition_families, parts.shares.partitions),
         partial(delayed_families, parts.deliveries),
-        partial(broker_families, parts.lifecycle, parts.metadata, server),
+        partial(broker_families, parts.lifecycle, parts.metadata, server, parts.static.host),
         partial(raft_families, parts.metadata_log.replica),
         lambda: request_families(parts.dispatcher.counters),
         partial(server_families, server),

@@ -21,6 +21,7 @@ from barnabas.settings.broker import BrokerSettings
 from barnabas.settings.controller import ControllerSettings
 from barnabas.settings.definitions import KeyDefinition, Scope, definitions
 from barnabas.settings.group import GROUP_KEYS
+from barnabas.settings.host import HOST, MOST_HOST_BYTES, SHARED_LISTENERS
 from barnabas.settings.node import (
     ADVERTISED_AS_SEEN,
     HTTP_LISTENER,
@@ -82,6 +83,10 @@ Bytes of memory that clients may make the node use. |
 ListOffsets 0 and OffsetCommit 1 ([old-clients.md](old-clients.md)). |
 | `{QUOTA_SCOPE}` | broker | broker or cluster | `cluster`: `producer_byte_rate` and `consumer_byte_rate` are \
 those of all brokers together ([quotas.md](quotas.md)). The same on each broker. |
+| `{HOST}` | none | at most {MOST_HOST_BYTES} bytes | Name of the host that this broker shares with others \
+([cells.md](cells.md)). A partition never gets two replicas on one host. |
+| `{SHARED_LISTENERS}` | none | NAME://host:port, … | Addresses that all brokers of a host listen on together. \
+A connection is served as one of the listener with the same name. |
 
 ## Keys of the authorizer
 

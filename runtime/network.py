@@ -195,14 +195,14 @@ class RealNetwork:
                 raise _dial_error(host, port, [error]) from error
         return await _Race(host, port, [(entry[0], entry[4]) for entry in found]).run()
 
-    async def listen(self, host: str, port: int) -> Listener:
+    async def listen(self, host: str, port: int, *, shared: bool = False) -> Listener:
         """Listen on `host`; the empty name means all interfaces, IPv6 and IPv4."""
         if not host:
-            return SocketListener(_listen_everywhere(port))
+            return SocketListener(_listen_everywhere(port, shared=shared))
         found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         # A name with addresses of both families listens on its first IPv4 one, as Java's default is.
         family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
-        return SocketListener(_bind(family, address))
+        return SocketListener(_bind(family, address, shared=shared))
 
 
 class _Race:
@@ -283,11 +283,13 @@ async def _connect(family: int, address: tuple[Any, ...]) -> SocketConnection:
         raise
 
 
-def _bind(family: int, address: tuple[Any, ...], *, both_families: bool = False) -> socket.socket:
+def _bind(family: int, address: tuple[Any, ...], *, shared: bool, both_families: bool = False) -> socket.socket:
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setblocking(False)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if both_families else 1)
         listening.bind(address)
@@ -298,11 +300,11 @@ def _bind(family: int, address: tuple[Any, ...], *, both_families: bool = False)
     return listening
 
 
-def _listen_everywhere(port: int) -> socket.socket:
+def _listen_everywhere(port: int, *, shared: bool) -> socket.socket:
     if socket.has_dualstack_ipv6():
         try:
-            return _bind(socket.AF_INET6, ("::", port), both_families=True)
+            return _bind(socket.AF_INET6, ("::", port), shared=shared, both_families=True)
         except OSError as error:
             if error.errno not in _NOT_OUR_FAMILY:
                 raise
-    return _bind(socket.AF_INET, ("0.0.0.0", port))
+    return _bind(socket.AF_INET, ("0.0.0.0", port), shared=shared)

@@ -157,8 +157,11 @@ class Network(Protocol):
     async def dial(self, host: str, port: int) -> Connection:
         """Connect; raises `DialRefused` or `DialFailed`. The caller bounds the time."""
 
-    async def listen(self, host: str, port: int) -> Listener:
-        """Listen; port 0 picks a free one. Raises OSError (EADDRINUSE, EADDRNOTAVAIL, EACCES)."""
+    async def listen(self, host: str, port: int, *, shared: bool = False) -> Listener:
+        """Listen; port 0 picks a free one. Raises OSError (EADDRINUSE, EADDRNOTAVAIL, EACCES).
+
+        With `shared`, other processes of the user may listen on the same address; each connection goes to one of
+        them."""
 
 
 class Clock(Protocol):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from barnabas.settings.errors import SettingsError
+from barnabas.settings.listeners import Listener
 from barnabas.settings.loading import Source, load_node
 from barnabas.settings.node import NodeSettings
 
@@ -23,6 +24,11 @@ class BrokerSettings(NodeSettings):
     """Every key that a broker acts on; topic defaults (`log.…`) are read through `topic_defaults`."""
 
     broker_rack: str | None = None
+    host: str | None = None
+    """The host that this broker shares with others; None: it is alone there. Its key is `settings.host.HOST`."""
+    shared_listeners: list[Listener] = Field(default=[])
+    """Addresses that brokers of one host listen on together. A connection is served as one of the listener with the
+    same name. Its key is `settings.host.SHARED_LISTENERS`."""
     inter_broker_listener_name: str = "PLAINTEXT"
     initial_broker_registration_timeout_ms: int = 60000
     controlled_shutdown_enable: bool = True

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from barnabas.settings.authorization import KEYS_OF_AUTHORIZER, authorization_fields
 from barnabas.settings.definitions import closest_key, find_broker_key, is_plugin_key, without_listener
 from barnabas.settings.errors import SettingsError
+from barnabas.settings.host import KEYS_OF_HOSTS, host_fields
 from barnabas.settings.listeners import (
     Listener,
     parse_endpoints,
@@ -45,7 +46,7 @@ BOTH_ROLES = ("broker", "controller")
 """`process.roles` of a combined node, in either order."""
 
 _OWN_KEYS = frozenset(
-    {ADVERTISED_AS_SEEN, HTTP_LISTENER, HTTP_TOKEN_FILE, MEMORY_LIMIT, LEGACY_CLIENTS, QUOTA_SCOPE}
+    {ADVERTISED_AS_SEEN, HTTP_LISTENER, HTTP_TOKEN_FILE, MEMORY_LIMIT, LEGACY_CLIENTS, QUOTA_SCOPE, *KEYS_OF_HOSTS}
 )
 
 OVERRIDE = "--set"
@@ -161,6 +162,7 @@ def _fields(model: type[NodeSettings], keys: _Keys, role: str, combined: bool) -
         fields |= _listeners_of_role(fields, role, keys.source.hostname)
     if role == "broker":
         fields["inter_broker_listener_name"] = _inter_broker_listener(keys, fields)
+        fields |= host_fields(keys.raw, fields["listener_security_protocol_map"], names)
     fields["controller_quorum_voters"] = parse_voters(keys.get("controller.quorum.voters", []))
     fields["controller_quorum_bootstrap_servers"] = parse_endpoints(
         "controller.quorum.bootstrap.servers", keys.get("controller.quorum.bootstrap.servers", [])

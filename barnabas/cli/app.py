@@ -38,6 +38,7 @@ _COMMANDS = {
     "node": "node_help",
     "broker": "node_help",
     "controller": "node_help",
+    "host": "host",
 }
 """Commands and groups in the order of the help, and the module of each: it has a group `app`, or a function called like
 the command."""

@@ -18,6 +18,7 @@ from barnabas.cli.reassignment import by_partition, until_moved
 from barnabas.cli.reassignment_throttle import throttled
 from barnabas.cli.replica_plan import write_plan
 from barnabas.cli.session import with_admin
+from barnabas.cli.shared_hosts import hosts_of
 from barnabas.cluster.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ async def _balance(admin: Admin, moves: Moves) -> tuple[Balance, Results[TopicPa
         raise ClusterError(f"{len(moving)} partitions are being reassigned: `barnabas topics reassign list` shows them")
     described = await admin.describe_cluster()
     racks = {node.node_id: node.rack for node in described.nodes}
-    plan = balanced(await _loads(admin, moves.sample), racks, Limits(moves.max_moves, moves.max_bytes))
+    limits = Limits(moves.max_moves, moves.max_bytes)
+    plan = balanced(await _loads(admin, moves.sample), racks, limits, hosts_of(described.nodes))
     if plan.back and moves.back is not None:
         moves.back.write_text(write_plan(plan.back) + "\n")
     if not moves.execute or not plan.plan:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from barnabas.cli.offset_reset import Partition
 from barnabas.cli.replica_plan import Plan
+from barnabas.cli.shared_hosts import NO_HOSTS, Hosts, shares_host
 
 LEAST_GAIN = 0.001
 """A step that lowers the imbalance by less is not worth a move."""
@@ -63,16 +64,20 @@ class Balance:
 
 
 def balanced(
-    partitions: Mapping[Partition, PartitionLoad], racks: Mapping[int, str | None], limits: Limits | None = None
+    partitions: Mapping[Partition, PartitionLoad],
+    racks: Mapping[int, str | None],
+    limits: Limits | None = None,
+    hosts: Hosts = NO_HOSTS,
 ) -> Balance:
-    """A plan for these partitions on the brokers in service, which `racks` names. Partitions with a replica on another
+    """A plan for these partitions on the brokers in service, which `racks` names; `hosts`: those that they share.
+    Partitions with a replica on another
     broker are left alone: their reassignment would fail."""
     movable = {
         partition: load
         for partition, load in sorted(partitions.items())
         if load.replicas and all(replica in racks for replica in load.replicas)
     }
-    return _Search(movable, racks, limits or Limits(), loads(partitions, racks)).run()
+    return _Search(movable, (racks, hosts), limits or Limits(), loads(partitions, racks)).run()
 
 
 def loads(partitions: Mapping[Partition, PartitionLoad], racks: Mapping[int, str | None]) -> dict[int, BrokerLoad]:
@@ -132,12 +137,12 @@ class _Search:
     def __init__(
         self,
         partitions: Mapping[Partition, PartitionLoad],
-        racks: Mapping[int, str | None],
+        places: tuple[Mapping[int, str | None], Hosts],
         limits: Limits,
         brokers: dict[int, BrokerLoad],
     ) -> None:
         self._partitions = partitions
-        self._racks = racks
+        self._racks, self._hosts = places
         self._limits = limits
         self._brokers = brokers
         self._current = {partition: load.replicas for partition, load in partitions.items()}
@@ -175,7 +180,7 @@ class _Search:
         shortage = rack_shortage(current, self._racks)
         for position, source in enumerate(current):
             for target in self._brokers:
-                if target in current:
+                if target in current or shares_host(target, (it for it in current if it != source), self._hosts):
                     continue
                 other = (*current[:position], target, *current[position + 1 :])
                 racks_gained = shortage - rack_shortage(other, self._racks)

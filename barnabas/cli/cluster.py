@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +32,19 @@ Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Ti
 Restarts = Annotated[bool, typer.Option(help="Restart nodes that exit by themselves.")]
 
 
+@dataclass(frozen=True)
+class Size:
+    """Options for the number of brokers."""
+
+    brokers: Annotated[
+        int | None, typer.Option("--brokers", metavar="N", min=1, max=99, help="Number of brokers; default: 3.")
+    ] = None
+    cells: Annotated[
+        int | None,
+        typer.Option("--cells", metavar="N", min=1, max=99, help="Brokers that share a host; default: 1."),
+    ] = None
+
+
 def _cluster(
     data: Path, base_port: int | None = None, settings: list[str] | None = None, *, restarts: bool = True
 ) -> LocalCluster:
@@ -49,6 +63,7 @@ def up(
         bool, typer.Option("--secure", help="Add TLS, users and ACLs; files for clients go to DIR/security.")
     ] = False,
     *,
+    size: Size,
     local: LocalOptions,
 ) -> None:
     """Start the nodes that are not running. Existing data is kept."""
@@ -57,6 +72,8 @@ def up(
     cluster = _cluster(data, local.base_port, local.settings, restarts=restarts)
     if secure:
         cluster.make_secure()
+    if size.brokers is not None or size.cells is not None:
+        cluster.make_larger(size.brokers, size.cells)
     _warn_of_ports(cluster)
     started = cluster.up()
     if not started:

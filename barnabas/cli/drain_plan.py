@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from barnabas.cli.offset_reset import Partition
 from barnabas.cli.replica_plan import Plan
+from barnabas.cli.shared_hosts import NO_HOSTS, Hosts, shares_host
 from barnabas.cluster.errors import ClusterError
 
 
@@ -20,25 +21,35 @@ class PartitionHealth(NamedTuple):
     min_insync_replicas: int
 
 
-def drained(assignment: Mapping[Partition, Sequence[int]], racks: Mapping[int, str | None], broker: int) -> Plan:
+def drained(
+    assignment: Mapping[Partition, Sequence[int]],
+    racks: Mapping[int, str | None],
+    broker: int,
+    hosts: Hosts = NO_HOSTS,
+) -> Plan:
     """A plan for the partitions that have a replica on `broker`: another broker takes its place in each.
 
-    `racks`: racks of the brokers in service. The new one is in a rack without a replica if there is one, and has the
-    fewest replicas. Raises `ClusterError` if there are too few brokers.
+    `racks`: racks of the brokers in service; `hosts`: those that they share. The new one is in a rack without a replica
+    if there is one, and has the fewest replicas. Raises `ClusterError` if there are too few brokers.
     """
     counts = Counter(each for replicas in assignment.values() for each in replicas)
     plan: Plan = {}
     for partition, replicas in sorted(assignment.items()):
         if broker not in replicas:
             continue
-        others = [each for each in racks if each != broker and each not in replicas]
+        staying = [each for each in replicas if each != broker]
+        others = [
+            each
+            for each in racks
+            if each != broker and each not in replicas and not shares_host(each, staying, hosts)
+        ]
         if not others:
-            left = len([each for each in racks if each != broker])
+            left = len({hosts.get(each, each) for each in racks if each != broker})
             raise ClusterError(
                 f"{_name(partition)} has {len(replicas)} replicas, "
-                f"and without broker {broker} only {left} brokers are in service"
+                f"and without broker {broker} only {left} {'hosts' if hosts else 'brokers'} are in service"
             )
-        taken = {racks.get(each) for each in replicas if each != broker} - {None}
+        taken = {racks.get(each) for each in staying} - {None}
         chosen = min(others, key=lambda each: (racks[each] in taken, counts[each], each))
         counts[chosen] += 1
         plan[partition] = [chosen if each == broker else each for each in replicas]

@@ -16,6 +16,7 @@ from barnabas.cli.reassignment import by_partition, until_moved
 from barnabas.cli.reassignment_throttle import throttled
 from barnabas.cli.replica_plan import Plan
 from barnabas.cli.session import with_admin
+from barnabas.cli.shared_hosts import hosts_of
 from barnabas.cluster.errors import WrongArgument
 
 if TYPE_CHECKING:
@@ -59,14 +60,14 @@ async def drain_broker(
     Raises `ClusterError` if too few brokers are in service.
     """
     described = await admin.describe_cluster()
-    racks = {node.node_id: node.rack for node in described.nodes}
+    racks, hosts = {node.node_id: node.rack for node in described.nodes}, hosts_of(described.nodes)
     before = await _assignment(admin)
-    plan = drained(before, racks, broker)
+    plan = drained(before, racks, broker, hosts)
     if cordon:
         await _cordon(admin, broker)
         # Topics may have been created since.
         before = await _assignment(admin)
-        plan = drained(before, racks, broker)
+        plan = drained(before, racks, broker, hosts)
     if not plan:
         return None
     async with throttled(admin, {each: before[each] for each in plan}, plan, throttle):

@@ -18,6 +18,7 @@ from barnabas.cli.progress import progress
 from barnabas.cli.reassignment_throttle import remove_throttle, set_throttle
 from barnabas.cli.replica_plan import Plan, read_plan, spread, write_plan
 from barnabas.cli.session import with_admin
+from barnabas.cli.shared_hosts import hosts_of
 from barnabas.cli.topic_records import chosen_partitions
 from barnabas.cluster.errors import WrongArgument
 
@@ -57,7 +58,7 @@ def generate(
                 )
         chosen = racks if wanted is None else {broker: racks[broker] for broker in wanted}
         counts = {each: len(replicas) for each, replicas in (await _replicas(admin, choices)).items()}
-        return spread(counts, chosen)
+        return spread(counts, chosen, hosts_of(cluster.nodes))
 
     show_text(write_plan(with_admin(connection, work)))
 

@@ -12,6 +12,7 @@ from itertools import chain, zip_longest
 from typing import Any
 
 from barnabas.cli.offset_reset import Partition
+from barnabas.cli.shared_hosts import NO_HOSTS, Hosts, shares_host
 from barnabas.cluster.errors import WrongArgument
 
 Plan = dict[Partition, list[int]]
@@ -48,19 +49,30 @@ def write_plan(plan: Mapping[Partition, Sequence[int]]) -> str:
     return f'{{"version": 1, "partitions": [\n  {lines}\n]}}'
 
 
-def spread(partitions: Mapping[Partition, int], racks: Mapping[int, str | None]) -> Plan:
+def spread(partitions: Mapping[Partition, int], racks: Mapping[int, str | None], hosts: Hosts = NO_HOSTS) -> Plan:
     """Spreads partitions with the given replica counts over brokers and racks: leaders round-robin, replicas in as
-    many racks as possible. Raises `WrongArgument` if there are too few brokers.
+    many racks as possible, at most one on a host. Raises `WrongArgument` if there are too few brokers or hosts.
     """
-    ring = _ring(racks)
+    ring = _ring(racks, hosts)
     plan: Plan = {}
     for number, (partition, count) in enumerate(sorted(partitions.items())):
         if count > len(ring):
             raise WrongArgument(f"{partition.topic} has {count} replicas, more than {len(ring)} brokers")
         start = number % len(ring)
         round_ = ring[start:] + ring[:start]
-        plan[partition] = _one_of_each_rack_first(round_, racks)[:count]
+        plan[partition] = _on_different_hosts(_one_of_each_rack_first(round_, racks), hosts)[:count]
+        if len(plan[partition]) < count:
+            raise WrongArgument(f"{partition.topic} has {count} replicas, more than {len(plan[partition])} hosts")
     return plan
+
+
+def _on_different_hosts(brokers: Sequence[int], hosts: Hosts) -> list[int]:
+    """The first broker of each host."""
+    chosen: list[int] = []
+    for broker in brokers:
+        if not shares_host(broker, chosen, hosts):
+            chosen.append(broker)
+    return chosen
 
 
 def _one_of_each_rack_first(brokers: Sequence[int], racks: Mapping[int, str | None]) -> list[int]:
@@ -78,13 +90,18 @@ def _one_of_each_rack_first(brokers: Sequence[int], racks: Mapping[int, str | No
     return first + later
 
 
-def _ring(racks: Mapping[int, str | None]) -> list[int]:
-    """Brokers in an order whose neighbours are in different racks as far as possible."""
-    by_rack: dict[str, list[int]] = {}
+def _ring(racks: Mapping[int, str | None], hosts: Hosts) -> list[int]:
+    """Brokers in an order whose neighbours are in different racks, and on different hosts, as far as possible."""
+    by_rack: dict[str, dict[str | int, list[int]]] = {}
     for broker in sorted(racks):
-        by_rack.setdefault(racks[broker] or "", []).append(broker)
-    columns = zip_longest(*by_rack.values())
-    return [broker for broker in chain.from_iterable(columns) if broker is not None]
+        by_host = by_rack.setdefault(racks[broker] or "", {})
+        by_host.setdefault(hosts.get(broker, broker), []).append(broker)
+    return _alternating([_alternating(list(by_host.values())) for by_host in by_rack.values()])
+
+
+def _alternating(groups: Sequence[Sequence[int]]) -> list[int]:
+    """The first of each group, the second of each, and so on."""
+    return [each for each in chain.from_iterable(zip_longest(*groups)) if each is not None]
 
 
 def _read_part(part: Any, name: str) -> tuple[Partition, list[int]]:

@@ -27,12 +27,12 @@ StartLimitIntervalSec=0
 Type=exec
 User={user}
 Group={user}
-ExecStart={program} {role} {config}
-Restart=on-failure
+ExecStart={program} {command}
+{reload}Restart=on-failure
 RestartSec=1
 # A wrong setting does not become right by a restart.
 RestartPreventExitStatus=2
-KillMode=mixed
+KillMode={kill_mode}
 TimeoutStopSec={stop_seconds}
 LimitNOFILE={open_files}
 UMask=0077
@@ -54,30 +54,44 @@ WantedBy=multi-user.target
 """
 
 
+_RELOAD = """\
+# Restarts the brokers one by one.
+ExecReload=/bin/kill -HUP $MAINPID
+"""
+# If the process that keeps the brokers dies they go on, and its successor keeps them: hence KillMode=process.
+
+
 def systemd(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", exists=True, help="The node's .properties file.")],
+    cells: Annotated[
+        int | None, typer.Option("--cells", metavar="N", min=1, help="As many brokers, by `barnabas host`.")
+    ] = None,
     user: Annotated[str, typer.Option("--user", help="User and group that the node runs as.")] = "barnabas",
     program: Annotated[
         Path | None, typer.Option("--program", metavar="FILE", help="The barnabas command; default: this one.")
     ] = None,
 ) -> None:
-    """Print a systemd unit that runs a node."""
+    """Print a systemd unit that runs a node, or all brokers of a host."""
     from barnabas.settings.controller import ControllerSettings
 
     settings = node_config.load(config)
     role = "controller" if isinstance(settings, ControllerSettings) else "broker"
     if settings.is_combined:
         role = "node"
+    if cells is not None and role != "broker":
+        raise WrongArgument(f"{config}: --cells is for brokers; process.roles={','.join(settings.process_roles)}")
+    path = _quoted(config.absolute())
     for directory in settings.all_log_dirs:
         if not Path(directory).is_absolute():
             raise WrongArgument(f"{config}: log directories must be absolute paths for a service; got {directory!r}")
     typer.echo(
         _UNIT.format(
-            name=f"{role}-{settings.node_id}",
-            role=role,
+            name=f"{role}-{settings.node_id}" if cells is None else "host",
+            command=f"{role} {path}" if cells is None else f"host {path} --cells {cells}",
+            reload="" if cells is None else _RELOAD,
+            kill_mode="mixed" if cells is None else "process",
             user=user,
             program=_quoted(program or _this_program()),
-            config=_quoted(config.absolute()),
             directories=" ".join(_quoted(Path(directory)) for directory in settings.all_log_dirs),
             stop_seconds=STOP_SECONDS,
             open_files=OPEN_FILES,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import select
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -79,6 +80,8 @@ class Kept:
     began: float = 0.0
     due: float | None = None
     """Time of its restart; None while it runs."""
+    is_child: bool = True
+    """False if another keeper, which is gone, started it."""
 
     @property
     def file(self) -> KeepFile:
@@ -104,10 +107,44 @@ class Keeper:
         for node in self._nodes:
             self._start(node, 0, inherited)
 
-    def run(self) -> None:
-        """Returns when no node is kept."""
+    def adopt(self) -> list[str]:
+        """Keep the nodes that run already, and start the others; returns the names of those that ran. The caller holds
+        the lock."""
+        adopted = []
+        for node in self._nodes:
+            process = ProcessId.read(Path(node.start.pid_file))
+            if process is None or not process.alive:
+                self._start(node, 0, ())
+                continue
+            found = node.file.read()
+            node.file.write(self._myself, 0 if found is None else found[1])
+            node.pid, node.is_child = process.pid, False
+            node.descriptor = os.pidfd_open(process.pid)
+            node.began, node.due = time.monotonic(), None
+            adopted.append(node.name)
+        return adopted
+
+    def stop(self, node: Kept, timeout_seconds: float) -> bool:
+        """Stop a node in good order; False if it had to be killed. It stays down until `start`."""
+        if node.descriptor < 0:
+            return True
+        signal.pidfd_send_signal(node.descriptor, signal.SIGTERM)
+        in_time = self._ends(node, timeout_seconds)
+        if not in_time:
+            signal.pidfd_send_signal(node.descriptor, signal.SIGKILL)
+            self._ends(node, timeout_seconds)
+        self._reap(node)
+        return in_time
+
+    def start(self, node: Kept) -> None:
+        """Start a node that was stopped. The caller holds the lock."""
+        self._start(node, 0, ())
+
+    def run(self, wake: int | None = None) -> None:
+        """Returns when no node is kept, or when the descriptor `wake` has something to read."""
         while self._nodes:
-            self._wait()
+            if self._wait(wake):
+                return
             for node in list(self._nodes):
                 if node.due is None:
                     self._look(node)
@@ -118,26 +155,46 @@ class Keeper:
         node.file.write(self._myself, restarts)
         # A node that kept the lock's descriptor would hold the lock for as long as it lives.
         others = [each.descriptor for each in self._nodes if each is not node and each.descriptor >= 0]
-        node.pid = node.fork([*inherited, *others])
+        node.pid, node.is_child = node.fork([*inherited, *others]), True
         node.descriptor = os.pidfd_open(node.pid)
         node.began, node.due = time.monotonic(), None
 
-    def _wait(self) -> None:
-        """Until a node ends, or one is due."""
+    def _wait(self, wake: int | None) -> bool:
+        """Until a node ends, or one is due, or `wake` can be read, and then True."""
         poll = select.poll()
+        if wake is not None:
+            poll.register(wake, select.POLLIN)
         for node in self._nodes:
             if node.due is None:
                 poll.register(node.descriptor, select.POLLIN)
         dues = [node.due for node in self._nodes if node.due is not None]
-        poll.poll(max(0.0, min(dues) - time.monotonic()) * 1000 + 1 if dues else None)
+        ready = poll.poll(max(0.0, min(dues) - time.monotonic()) * 1000 + 1 if dues else None)
+        return any(descriptor == wake for descriptor, _ in ready)
 
-    def _look(self, node: Kept) -> None:
-        pid, status = os.waitpid(node.pid, os.WNOHANG)
-        if not pid:
-            return
+    @staticmethod
+    def _ends(node: Kept, timeout_seconds: float) -> bool:
+        poll = select.poll()
+        poll.register(node.descriptor, select.POLLIN)
+        return bool(poll.poll(timeout_seconds * 1000))
+
+    def _reap(self, node: Kept) -> int | None:
+        """The exit code of a node that has ended; None while it runs. Nobody knows the code of another's child."""
+        code = 1
+        if node.is_child:
+            pid, status = os.waitpid(node.pid, os.WNOHANG)
+            if not pid:
+                return None
+            code = os.waitstatus_to_exitcode(status)
+        elif not self._ends(node, 0):
+            return None
         os.close(node.descriptor)
         node.descriptor = -1
-        code = os.waitstatus_to_exitcode(status)
+        return code
+
+    def _look(self, node: Kept) -> None:
+        code = self._reap(node)
+        if code is None:
+            return
         if code in (EXIT_WELL, EXIT_WRONG_ARGUMENT) or self._restarts(node) is None:
             self._let_go(node)
             return

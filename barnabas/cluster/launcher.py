@@ -43,7 +43,7 @@ def main() -> int:
     if plan.restarts:
         return _fork_keeper(plan.starts, programs)
     for start, program in zip(plan.starts, programs, strict=True):
-        _fork(start, program)
+        fork_node(start, program)
     return 0
 
 
@@ -65,7 +65,7 @@ def _fork_keeper(starts: Sequence[Start], programs: Sequence[Program]) -> int:
             os.dup2(null, descriptor)
         name_process("keeper")
         pairs = zip(starts, programs, strict=True)
-        keeper = Keeper([Kept(start, partial(_fork, start, program)) for start, program in pairs])
+        keeper = Keeper([Kept(start, partial(fork_node, start, program)) for start, program in pairs])
         keeper.start_all(writing)
         os.write(writing, b"!")
         os.close(writing)
@@ -87,7 +87,7 @@ def _format(start: Start, cluster_id: str) -> None:
     format_directories(RealDisk(), request, random.SystemRandom())
 
 
-def _fork(start: Start, program: Program, inherited: Sequence[int] = ()) -> int:
+def fork_node(start: Start, program: Program, inherited: Sequence[int] = ()) -> int:
     """The number of the process, which closes the descriptors in `inherited`."""
     sys.stdout.flush()
     sys.stderr.flush()

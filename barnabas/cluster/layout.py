@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from barnabas.cluster.cells import cell_settings, host_name, host_number, shared_port
 from barnabas.cluster.errors import ClusterError, WrongArgument
 from barnabas.cluster.membership import Members
 from barnabas.cluster.private_files import write_private
@@ -27,8 +28,9 @@ from barnabas.settings.properties import parse_properties, render_properties
 LOCAL_SHAPE = Path(__file__).resolve().parent / "shape"
 """A link to `cluster-configs/local`, so that it is there wherever this package was installed."""
 DEFAULT_BASE_PORT = 9092
-PORTS_NEEDED = 303
-"""Brokers listen from the base port on, controllers a hundred above; their HTTP pages are 200 higher."""
+PORTS_NEEDED = 500
+"""Brokers listen from the base port on, controllers a hundred above; their HTTP pages are 200 higher. Addresses of
+hosts begin 400 above it."""
 VOTERS, BOOTSTRAP_SERVERS = "controller.quorum.voters", "controller.quorum.bootstrap.servers"
 _ADDRESS_KEYS = (
     "listeners",
@@ -73,6 +75,8 @@ class Layout:
     """It has certificates, users and ACLs (`cluster up --secure`)."""
     has_living_voters: bool = False
     """The metadata log keeps the voters, and files name only controllers to ask."""
+    cells: int = 1
+    """Brokers on a host."""
 
     @classmethod
     def open(cls, data: Path, base_port: int | None = None, shape: Path = LOCAL_SHAPE) -> Layout:
@@ -88,7 +92,8 @@ class Layout:
         cluster_id = str(saved.get("cluster_id") or _new_cluster_id())
         members = Members.read(data)
         nodes = tuple(_with_members(list(_nodes(shape, port)), members))
-        return cls(data, cluster_id, port, nodes, bool(saved.get("secure")), members.has_living_voters)
+        secure = bool(saved.get("secure"))
+        return cls(data, cluster_id, port, nodes, secure, members.has_living_voters, members.cells)
 
     def save(self) -> None:
         """Remembers the cluster's id and ports."""
@@ -120,8 +125,15 @@ class Layout:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Bootstrap servers for clients, over PLAINTEXT."""
+        """Bootstrap servers for clients, over PLAINTEXT: of each broker, or one address of each host."""
+        if self.cells > 1:
+            hosts = sorted({host_number(node.id, self.cells) for node in self.brokers})
+            return ",".join(f"127.0.0.1:{shared_port(self.base_port, host)}" for host in hosts)
         return ",".join(f"127.0.0.1:{node.port}" for node in self.brokers)
+
+    def host_of(self, node: Node) -> str | None:
+        """The host that a broker shares with others."""
+        return host_name(node.id, self.cells) if self.cells > 1 and node.is_broker else None
 
     def log_directory(self, node: Node) -> Path:
         return self.data / node.name / "data"
@@ -155,6 +167,8 @@ class Layout:
             values["broker.rack"] = f"rack-{node.id}"
         if self.has_living_voters:
             self._name_controllers(values)
+        if self.cells > 1 and node.is_broker:
+            values |= cell_settings(node.id, self.cells, self.base_port)
         values["log.dirs"] = str(self.log_directory(node))
         values |= overrides
         target = self.config_file(node)

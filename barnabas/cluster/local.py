@@ -17,6 +17,7 @@ from barnabas.cluster.breakable_programs import what_joins
 from barnabas.cluster.errors import ClusterError, WrongArgument
 from barnabas.cluster.keeping import LOCK_FILE, KeepFile
 from barnabas.cluster.layout import LOCAL_SHAPE, Layout, Node
+from barnabas.cluster.membership import Members
 from barnabas.cluster.node_faults import NodeFaults
 from barnabas.cluster.plan import LAUNCHER_REFUSES, MODULES, Plan, Programs, Start
 from barnabas.cluster.ports import is_free
@@ -74,6 +75,18 @@ class LocalCluster:
     def make_secure(self) -> None:
         """Give the cluster certificates, users and listeners for them, from its next start on. It stays secure."""
         self.layout = replace(self.layout, is_secure=True)
+
+    def make_larger(self, brokers: int | None, cells: int | None) -> None:
+        """Have this many brokers, and this many of them on a host, from the next start on. Raises `WrongArgument`."""
+        layout = self.layout
+        members = Members.read(layout.data)
+        if cells is not None:
+            members = members.with_cells(cells, is_new=not (layout.data / "cluster.json").exists())
+        if brokers is not None:
+            members = members.with_brokers(brokers, [node.id for node in layout.brokers])
+        members.write(layout.data)
+        is_secure = layout.is_secure
+        self.layout = replace(Layout.open(layout.data, layout.base_port, self._shape), is_secure=is_secure)
 
     @property
     def nodes(self) -> tuple[Node, ...]:

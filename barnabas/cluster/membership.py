@@ -7,7 +7,7 @@ come and go only if the voters of the metadata log can change (KIP-853); then no
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -32,6 +32,8 @@ class Members:
     """Ids of controllers."""
     has_living_voters: bool = False
     """The metadata log keeps the voters (`kraft.version` 1)."""
+    cells: int = 1
+    """Brokers on a host."""
 
     @classmethod
     def read(cls, data: Path) -> Members:
@@ -44,6 +46,7 @@ class Members:
                 tuple(map(str, found["removed"])),
                 tuple(map(int, found.get("added_controllers", ()))),
                 bool(found.get("has_living_voters", False)),
+                int(found.get("cells", 1)),
             )
         except FileNotFoundError:
             return cls()
@@ -63,6 +66,22 @@ class Members:
         """The same for a controller."""
         controller_id = self._next_id("controller", (*known, *self.added_controllers))
         return replace(self, added_controllers=(*self.added_controllers, controller_id)), controller_id
+
+    def with_brokers(self, count: int, known: Sequence[int]) -> Members:
+        """As many brokers as `count`, if there are fewer. Raises `WrongArgument`."""
+        if count < len(known):
+            raise WrongArgument(f"--brokers {count}: there are {len(known)}; `barnabas cluster remove` removes one")
+        members, ids = self, list(known)
+        for _ in range(count - len(known)):
+            members, broker_id = members.with_broker(ids)
+            ids.append(broker_id)
+        return members
+
+    def with_cells(self, cells: int, *, is_new: bool) -> Members:
+        """The brokers share hosts. Raises `WrongArgument` if they do so otherwise already."""
+        if not is_new and cells != self.cells:
+            raise WrongArgument(f"--cells {cells}: this cluster was made with {self.cells}, which cannot be changed")
+        return replace(self, cells=cells)
 
     def without(self, name: str) -> Members:
         """The node has left."""

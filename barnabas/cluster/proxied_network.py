@@ -52,5 +52,5 @@ class ProxiedNetwork:
             connection.close()
             raise DialRefused(f"{host}:{port}: nobody listens")
 
-    async def listen(self, host: str, port: int) -> Listener:
-        return await self._network.listen(host, port)
+    async def listen(self, host: str, port: int, *, shared: bool = False) -> Listener:
+        return await self._network.listen(host, port, shared=shared)

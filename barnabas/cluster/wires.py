@@ -87,8 +87,8 @@ class SeverableNetwork:
             await trio.sleep(LOOK_SECONDS)
         return SeverableConnection(await self._network.dial(host, port), self._wires, (self._name, peer))
 
-    async def listen(self, host: str, port: int) -> Listener:
-        return await self._network.listen(host, port)
+    async def listen(self, host: str, port: int, *, shared: bool = False) -> Listener:
+        return await self._network.listen(host, port, shared=shared)
 
 
 class SeverableConnection:

@@ -18,20 +18,23 @@ class NotAState(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NodeName:
-    """Name, id and role of a node."""
+    """Name, id and role of a node, and the host that it shares."""
 
     name: str
     """`broker-1`"""
     id: int
     role: str
     """`broker` or `controller`"""
+    host: str | None = None
+    """The host that it shares with other brokers."""
 
     @classmethod
     def of(cls, role: str, node_id: int) -> NodeName:
         return cls(f"{role}-{node_id}", node_id, role)
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "id": self.id, "role": self.role}
+        host = {} if self.host is None else {"host": self.host}
+        return {"name": self.name, "id": self.id, "role": self.role, **host}
 
 
 @dataclass(frozen=True, slots=True)

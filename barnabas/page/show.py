@@ -181,7 +181,7 @@ def _busy(tour: Tour) -> str:
 def addresses_of(layout: Layout, token: HttpToken | None = None) -> list[Address]:
     """HTTP addresses of the nodes of a local cluster."""
     return [
-        Address(NodeName(node.name, node.id, node.role), "127.0.0.1", node.http_port, token)
+        Address(NodeName(node.name, node.id, node.role, layout.host_of(node)), "127.0.0.1", node.http_port, token)
         for node in layout.nodes
         if node.http_port is not None
     ]

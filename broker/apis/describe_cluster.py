@@ -11,6 +11,7 @@ from barnabas.broker.current_settings import CurrentSettings
 from barnabas.broker.metadata_cache import INTERNAL_TOPICS, NO_LEADER, MetadataCache, node_of
 from barnabas.kraft.metadata.image import TopicImage
 from barnabas.protocol.acls import AclOperation
+from barnabas.protocol.broker_hosts import name_host
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -57,11 +58,11 @@ def describe_cluster(ports: ClusterPorts, call: Call) -> None:
         if node is None or (image.fenced and not request.include_fenced_brokers):
             continue
         node = ports.metadata.as_seen(node, call.request)
-        response.brokers.append(
-            DescribeClusterBroker(
-                broker_id=broker_id, host=node.host, port=node.port, rack=node.rack, is_fenced=image.fenced
-            )
+        described = DescribeClusterBroker(
+            broker_id=broker_id, host=node.host, port=node.port, rack=node.rack, is_fenced=image.fenced
         )
+        name_host(described, image.host)
+        response.brokers.append(described)
     alive = ports.metadata.alive_nodes(listener_name)
     own_id = ports.settings().node_id
     response.controller_id = own_id if own_id in alive else next(iter(alive), NO_LEADER)

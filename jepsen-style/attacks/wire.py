@@ -5,8 +5,10 @@ Every wait ends at a deadline, so that a frozen broker costs an attack its time 
 
 from __future__ import annotations
 
+import fcntl
 import socket
 import struct
+import termios
 import time
 from collections.abc import Callable
 from typing import Any
@@ -76,6 +78,17 @@ class Peer:
             except BlockingIOError:
                 time.sleep(0.005)
         return sent
+
+    def wait_arrived(self, seconds: float) -> bool:
+        """Waits until the machine of the peer has all that was sent: it learns of a close only after that. False if it
+        has not taken everything within the time."""
+        end = min(time.monotonic() + seconds, self._until())
+        while time.monotonic() < end:
+            (left,) = struct.unpack("i", fcntl.ioctl(self.socket, termios.TIOCOUTQ, bytes(4)))
+            if not left:
+                return True
+            time.sleep(0.005)
+        return False
 
     def receive(self, kind: type[Message], version: int) -> Any:
         """The next answer, which is of this kind."""

@@ -27,9 +27,9 @@ class MortalNetwork:
         self._connections.append(connection)
         return connection
 
-    async def listen(self, host: str, port: int) -> Listener:
+    async def listen(self, host: str, port: int, *, shared: bool = False) -> Listener:
         self._check()
-        return await self._network.listen(host, port)
+        return await self._network.listen(host, port, shared=shared)
 
     def end(self) -> None:
         """All connections are closed, as by the operating system, and there will be no others."""

@@ -57,6 +57,9 @@ ROTATIONS = ("certificate", "broken file", "authority")
 VOTER_CHANGES = ("one", "at once", "at an election", "lost disk")
 """The forms of `voters`."""
 
+HOST_FORMS = ("kill", "pause", "power")
+"""The forms of `host`."""
+
 _ALL = (
     FaultKind("kill", "SIGKILL", "processes", ends_nodes=True),
     FaultKind("stop", "SIGTERM: a clean shutdown", "processes", ends_nodes=True),
@@ -89,6 +92,14 @@ _ALL = (
         ends_nodes=True,
     ),
     FaultKind("move-log", "replicas that move to another log directory of their broker", "log dirs"),
+    FaultKind(
+        "host",
+        "all brokers of a host are killed, paused, or without power",
+        "simulation",
+        HOST_FORMS,
+        ends_nodes=True,
+        disturbs=True,
+    ),
     FaultKind(
         "torn-power", "a power cut that damages what was being written", "simulation", loses=True, ends_nodes=True
     ),

@@ -6,6 +6,7 @@ import trio
 
 from nemeses.choosing import between, happens, one_of, some_of
 from nemeses.faults import wait_until_struck
+from nemeses.kinds import HOST_FORMS
 from nemeses.nemesis import Fault, Story
 from nemeses.shapes import between as links_between
 from worlds.cluster import LinkFault
@@ -28,6 +29,35 @@ async def torn_power(fault: Fault) -> None:
         await fault.simulated.torn_power_cut(name)
     await fault.hold()
     await fault.start_again()
+
+
+async def host(fault: Fault) -> None:
+    """All brokers of one host: no partition has two replicas among them."""
+    cluster, chance = fault.simulated, fault.chance
+    name = one_of(chance, sorted(cluster.hosts))
+    cells = list(cluster.hosts[name])
+    if await fault.free_nodes(cells) != cells:
+        fault.give_up()
+    form = one_of(chance, HOST_FORMS)
+    fault.nodes += cells
+    fault.counts_as(form)
+    if form != "pause":
+        await fault.may_end(cells, losing=form == "power")
+    async with fault.acting("host", targets=cells, host=name, form=form):
+        for cell in cells:
+            if form == "kill":
+                await cluster.kill(cell)
+            elif form == "power":
+                await cluster.power_cut(cell)
+            else:
+                await cluster.pause(cell)
+    await fault.hold()
+    if form == "pause":
+        async with fault.acting("resume"):
+            for cell in cells:
+                await cluster.resume(cell)
+    else:
+        await fault.start_again()
 
 
 async def kill_at_write(fault: Fault) -> None:
@@ -155,6 +185,7 @@ def _ends(pairs: list[tuple[str, str]]) -> list[str]:
 
 
 SIMULATED: dict[str, Story] = {
+    "host": host,
     "torn-power": torn_power,
     "kill-at-write": kill_at_write,
     "disk-error": disk_error,

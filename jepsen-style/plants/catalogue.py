@@ -29,6 +29,7 @@ from barnabas.cluster.errors import WrongArgument
 from barnabas.kraft.authorizer.compiled import CompiledAcls
 from barnabas.kraft.authorizer.compiling import _Compiling
 from barnabas.kraft.authorizer.standard import StandardAuthorizer
+from barnabas.kraft.controller.placement import _Wheel
 from barnabas.kraft.quorum_state import QuorumStateFile
 from barnabas.kraft.raft.voter_changes import VoterChanges
 from barnabas.kraft.raft.voters import ReplicaKey
@@ -258,6 +259,12 @@ _ALL = (
         "votes-by-id-alone",
         "a voter that lost its disk goes on to vote with an empty one",
         [Patch(ReplicaKey, "matches", quorum.take_another_disk_for_the_voter)],
+        ["broken-promise"],
+    ),
+    Plant(
+        "two-replicas-on-a-host",
+        "replicas of a partition are placed on brokers that share a host",
+        [Patch(_Wheel, "next", quorum.place_without_hosts)],
         ["broken-promise"],
     ),
     Plant(

@@ -1,4 +1,4 @@
-"""Mistakes of voters of the metadata quorum."""
+"""Mistakes of voters of the metadata quorum, and of its leader."""
 
 from __future__ import annotations
 
@@ -19,6 +19,16 @@ def forget_votes(_original: Any) -> Any:
         pass
 
     return write
+
+
+def place_without_hosts(original: Any) -> Any:
+    """Replicas are spread over brokers, whatever hosts these share."""
+
+    def next_(wheel: Any, partition: int, _used_hosts: set[str]) -> int | None:
+        found: int | None = original(wheel, partition, set())
+        return found
+
+    return next_
 
 
 _NOT_NOW = VoterChangeAnswer(error=ErrorCode.REQUEST_TIMED_OUT)

@@ -88,6 +88,8 @@ LIVING_SHARE = 0.2
 """Share of seeds whose voters can change. The core is not tried there: it would have to be a majority of them."""
 CHANGES_SHARE = 0.3
 """Share of seeds in which replicas move and feature levels change."""
+CELLS_SHARE = 0.1
+"""Share of seeds in which brokers share hosts, two on each of three, which all fail together."""
 MOVED_LOGS_SHARE = 0.15
 """Share of seeds whose brokers have two log directories, between which replicas move. The core is not tried there: what
 one disk has is then in two places."""
@@ -113,21 +115,22 @@ def draw_plan(seed: int, workload: str = "") -> Plan:
         conditions = replace(conditions, secure=True)
     conditions, changes = _draw_changes(Random(f"{seed}/changes"), conditions)
     conditions, moves = _draw_moves(Random(f"{seed}/log-dirs"), conditions)
+    conditions, hosts = _draw_cells(Random(f"{seed}/cells"), conditions)
     has_producers_without_transactions = workload in ("queue", "set", "group")
     plan = Plan(
         workload,
         seed=seed,
         cluster="sim",
-        nemesis=_draw_faults(chance) + (ROTATE if conditions.secure else ()) + changes + moves,
+        nemesis=_draw_faults(chance) + (ROTATE if conditions.secure else ()) + changes + moves + hosts,
         time=PHASE_SECONDS,
         rate=chance.choice((6.0, 10.0, 16.0)),
         concurrency=4 if workload == "fences" else chance.choice((3, 3, 4)),
         interval=chance.choice((2.0, 4.0, 8.0)) * conditions.faults_at_once,
         settings=tuple(f"{key}={value}" for key, value in _draw_settings(chance, conditions).items()),
-        topic_config=tuple(f"{key}={value}" for key, value in _draw_topic_configs(chance, conditions.brokers).items()),
+        topic_config=tuple(f"{key}={value}" for key, value in _draw_topic_configs(chance, conditions.hosts).items()),
         client_config=tuple(f"{key}={value}" for key, value in _draw_client_configs(chance).items()),
         condition=tuple(shown(conditions)),
-        option=(f"replicas={min(conditions.brokers, chance.choice((3, 3, 5)))}",),
+        option=(f"replicas={min(conditions.hosts, chance.choice((3, 3, 5)))}",),
         group_protocol=chance.choice(("classic", "classic", "consumer", "consumer", "mixed")),
         no_transactions=has_producers_without_transactions and chance.random() < 0.3,
         keys=chance.choice((2, 4, 8)),
@@ -203,6 +206,14 @@ def _draw_moves(chance: Random, conditions: Conditions) -> tuple[Conditions, tup
     return replace(conditions, log_dirs=2, core=False), ("move-log",) * chance.choice((2, 5))
 
 
+def _draw_cells(chance: Random, conditions: Conditions) -> tuple[Conditions, tuple[str, ...]]:
+    """Conditions and faults of a cluster whose brokers share hosts."""
+    if chance.random() >= CELLS_SHARE or conditions.brokers != 3:
+        return conditions, ()
+    controllers = 3 if conditions.size is None else conditions.size[1]
+    return replace(conditions, size=(6, controllers), cells=2, core=False), ("host",) * chance.choice((3, 6))
+
+
 def _draw_conditions(chance: Random, workload: str) -> Conditions:
     brokers, controllers = chance.choice(SIZES)
     if workload in NEED_THREE:
@@ -252,7 +263,7 @@ def _draw_settings(chance: Random, conditions: Conditions) -> dict[str, object]:
         "initial.broker.registration.timeout.ms": 1_000_000,
         "auto.create.topics.enable": "false",
         "leader.imbalance.check.interval.seconds": chance.choice((5, 300)),
-        "min.insync.replicas": min(2, conditions.brokers),
+        "min.insync.replicas": min(2, conditions.hosts),
         "offsets.topic.num.partitions": chance.choice((1, 2, 3)),
         "transaction.state.log.num.partitions": chance.choice((1, 2, 3)),
         "group.initial.rebalance.delay.ms": chance.choice((0, 300, 3_000)),

@@ -18,6 +18,7 @@ from barnabas.broker.coordinator.coordinator import partition_for
 from barnabas.broker.internal_topics import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.replication.replica import Leading
 from barnabas.client.security_names import SecurityOptions
+from barnabas.cluster.cells import host_name
 from barnabas.cluster.errors import ClusterError
 from barnabas.cluster.fault_points import DISK_POINTS
 from barnabas.cluster.layout import LOCAL_SHAPE
@@ -38,6 +39,7 @@ from barnabas.runtime.tls.channel import TlsChannelSecurity
 from barnabas.runtime.tls.options import TlsOptions
 from barnabas.runtime.tls.reload import TlsHolder
 from barnabas.runtime.world import World
+from barnabas.settings.host import HOST
 from barnabas.storage.names import METADATA_TOPIC
 from loss_budget import Membership, NodeState
 from nemeses.kinds import COVERED
@@ -57,7 +59,7 @@ from simulation.secure_nodes import secure_settings
 from simulation.unprotected_bytes import leader_epochs
 from simulation.watch import NodeLog, Watch
 from worlds.cluster import AuthorityStep, Damage, LinkFault, ReplicaView, current_fault
-from worlds.world_options import ENCRYPTED, FIXED_VOTERS, NO_CERTIFICATES, ONE_LOG_DIR
+from worlds.world_options import ENCRYPTED, FIXED_VOTERS, NO_CERTIFICATES, NO_SHARED_HOSTS, ONE_LOG_DIR
 
 T = TypeVar("T")
 
@@ -105,7 +107,9 @@ class SimSettings:
     def of_node(self, name: str) -> Mapping[str, str]:
         """Settings of the node with this name."""
         secure = secure_settings(name) if self.conditions.secure else {}
-        return {**(with_logins(secure, name) if self.conditions.logins else secure), **self.settings}
+        host = host_of(name, self.conditions.cells)
+        own = {} if host is None else {HOST: host}
+        return {**(with_logins(secure, name) if self.conditions.logins else secure), **own, **self.settings}
 
 
 class SimCluster:
@@ -129,6 +133,11 @@ class SimCluster:
             conditions.features,
             _size(conditions),
         )
+        self.hosts: dict[str, list[str]] = {}
+        """Brokers by the host that they share; empty if each has a host of its own."""
+        for name in self.brokers:
+            if (host := host_of(name, conditions.cells)) is not None:
+                self.hosts.setdefault(host, []).append(name)
         self._has_living_voters = conditions.voters is not None
         self._has_log_dirs = conditions.log_dirs > 1
         self.settings = settings.settings
@@ -180,7 +189,8 @@ class SimCluster:
     def cannot(self) -> Mapping[str, str]:
         by_security = {"rotate": NO_CERTIFICATES} if self.certificates is None else {"message": ENCRYPTED}
         fixed = {} if self._has_living_voters else {"voters": FIXED_VOTERS}
-        return {**by_security, **fixed, **({} if self._has_log_dirs else {"move-log": ONE_LOG_DIR})}
+        alone = {} if self.hosts else {"host": NO_SHARED_HOSTS}
+        return {**by_security, **fixed, **alone, **({} if self._has_log_dirs else {"move-log": ONE_LOG_DIR})}
 
     @property
     def brokers(self) -> Sequence[str]:
@@ -660,6 +670,12 @@ def _size(conditions: Conditions) -> Size | None:
         return None
     brokers, controllers = conditions.size or (3, 3)
     return Size(brokers, controllers, conditions.voters)
+
+
+def host_of(name: str, cells: int) -> str | None:
+    """The host of a node; None if it shares it with nobody."""
+    role, _, number = name.partition("-")
+    return host_name(int(number), cells) if cells > 1 and role == "broker" else None
 
 
 def wall_ms_of(universe: Universe) -> int:

@@ -65,6 +65,8 @@ class Conditions:
     """Mean time between two requests of a hostile client; None: drawn."""
     log_dirs: int = _field(1, int, "1 or 2")
     """Log directories of each node."""
+    cells: int = _field(1, int, "NUMBER")
+    """Brokers on a host. No partition has two replicas on one."""
     tuned: Mapping[str, int] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
     """Levels other than the production ones."""
@@ -72,6 +74,11 @@ class Conditions:
     @property
     def brokers(self) -> int:
         return 3 if self.size is None else self.size[0]
+
+    @property
+    def hosts(self) -> int:
+        """Number of hosts with brokers; no partition has more replicas."""
+        return -(-self.brokers // self.cells)
 
 
 USUAL = Conditions()
@@ -89,6 +96,8 @@ def parse_conditions(pairs: Mapping[str, str]) -> Conditions:
     controllers = 3 if found.size is None else found.size[1]
     if found.voters is not None and not 1 <= found.voters <= controllers:
         raise ValueError(f"voters={found.voters}: must be 1 to {controllers}, the number of controllers")
+    if not 1 <= found.cells <= found.brokers:
+        raise ValueError(f"cells={found.cells}: must be 1 to {found.brokers}, the number of brokers")
     if found.log_dirs not in (1, 2):
         raise ValueError(f"log-dirs={found.log_dirs}: must be 1 or 2")
     return found

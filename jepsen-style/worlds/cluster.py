@@ -198,6 +198,10 @@ class LivingQuorum(ClusterUnderTest, Protocol):
 class SimulatedWorld(LivingQuorum, Protocol):
     """Calls for the kinds of faults that exist in simulated worlds only. `heal` takes all of them back."""
 
+    @property
+    def hosts(self) -> Mapping[str, Sequence[str]]:
+        """Brokers by the host that they share; empty if each has a host of its own."""
+
     def client_hosts(self) -> Sequence[str]:
         """The hosts on which clients live."""
 

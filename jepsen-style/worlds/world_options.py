@@ -23,6 +23,7 @@ NO_CERTIFICATES = "nodes have certificates only with --secure"
 ENCRYPTED = "nobody on the way can read messages with --secure"
 NO_INSIDE = "the inside of a container is nobody's but the image's: --cluster local can do it"
 FIXED_VOTERS = "the voters of the nodes are fixed: --cluster local, and sim with --condition voters=3, have others"
+NO_SHARED_HOSTS = "each broker has a host of its own: --cluster sim --condition size=6/3 --condition cells=2 has others"
 ONE_LOG_DIR = "nodes have one log directory: --cluster sim --condition log-dirs=2 has two"
 SIMULATED_ONLY = "only a simulation can do it: --cluster sim"
 _LACKS: Mapping[str, Mapping[Capability, str]] = {

@@ -40,6 +40,7 @@ from barnabas.kraft.metadata.image import (
     directory_is_reserved,
 )
 from barnabas.kraft.quota_reports import answer_parts, reported_use
+from barnabas.protocol.broker_hosts import name_host, named_host
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -101,6 +102,7 @@ def register_broker(
         ],
         log_dirs=list(request.log_dirs) if state.image.features.metadata_version >= DIRECTORIES_SINCE else [],
     )
+    name_host(record, named_host(request))
     if existing is not None and existing.incarnation_id == request.incarnation_id:
         record.broker_epoch = existing.epoch
         record.fenced = existing.fenced

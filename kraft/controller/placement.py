@@ -1,9 +1,10 @@
-"""Placement of new replicas: striped over racks and brokers (MB-16, MB-17).
+"""Placement of new replicas: striped over racks, hosts and brokers (MB-16, MB-17).
 
 Leaders go round the racks and inside a rack round its brokers, from a random start; the followers of a
 partition continue round the racks, so they are in other racks while there are any, and spread evenly. Fenced
-brokers are used only for followers, when the unfenced ones of a rack are used up. Neither disk space nor load
-is weighed.
+brokers are used only for followers, when the unfenced ones of a rack are used up. No host gets two replicas of a
+partition: brokers of a rack that share hosts are ordered so that neighbours are on different ones. Neither disk space
+nor load is weighed.
 
 Works as Kafka's striped placer does, but lets every broker lead where the racks and the brokers in each have
 a common factor, for example two racks of two brokers.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from math import lcm
 from typing import TypeVar
 
@@ -29,6 +31,8 @@ class UsableBroker:
     id: int
     rack: str | None
     fenced: bool
+    host: str | None = None
+    """Brokers with the same one fail together; None: it is alone on its host."""
 
 
 def place_replicas(
@@ -45,6 +49,9 @@ def place_replicas(
         raise _refusal("all brokers are fenced")
     if replication_factor > len(brokers):
         raise _refusal(f"only {len(brokers)} broker(s) can take replicas, not {replication_factor}")
+    hosts = len({broker.host or broker.id for broker in brokers})
+    if replication_factor > hosts:
+        raise _refusal(f"brokers on only {hosts} host(s) can take replicas, not {replication_factor}")
     stripes = _Stripes(brokers, unfenced, chance)
     return (stripes.next(replication_factor) for _ in range(partitions))
 
@@ -57,6 +64,8 @@ def _refusal(reason: str) -> KafkaError:
 class _Wheel:
     """Brokers of a rack in a ring. Each partition starts one further on than the one before."""
 
+    hosts: dict[int, str]
+    """Hosts of brokers that may share them."""
     brokers: list[int] = field(default_factory=list)
     start: int = 0
     turns: int = 1
@@ -68,43 +77,60 @@ class _Wheel:
     def spin(self, racks: int, chance: Chance) -> None:
         if self.brokers:
             self.brokers.sort()
+            self._part_hosts()
             self.start = chance.randrange(0, len(self.brokers))
             self.turns = lcm(racks, len(self.brokers))
 
     def shuffle(self, chance: Chance) -> None:
         """Another order. Partitions are counted from 0 again, and the first one uses no broker yet."""
         _shuffle(self.brokers, chance)
+        self._part_hosts()
         self.taken = 0
 
-    def next(self, partition: int) -> int | None:
-        """The next broker that this partition does not use yet."""
+    def next(self, partition: int, used_hosts: set[str]) -> int | None:
+        """The next broker that this partition does not use yet, on a host that it does not use; adds the host."""
         if self.partition != partition:
             self.partition = partition
             self.taken = 0
-        if self.taken == len(self.brokers):
-            return None
-        position = self.start + partition + partition // self.turns + self.taken
-        self.taken += 1
-        return self.brokers[position % len(self.brokers)]
+        while self.taken < len(self.brokers):
+            position = self.start + partition + partition // self.turns + self.taken
+            self.taken += 1
+            broker = self.brokers[position % len(self.brokers)]
+            host = self.hosts.get(broker)
+            if host is None:
+                return broker
+            if host not in used_hosts:
+                used_hosts.add(host)
+                return broker
+        return None
+
+    def _part_hosts(self) -> None:
+        """Keeps brokers of one host as far from each other as there are hosts."""
+        by_host: dict[str | int, list[int]] = {}
+        for broker in self.brokers:
+            by_host.setdefault(self.hosts.get(broker, broker), []).append(broker)
+        rounds = zip_longest(*by_host.values())
+        self.brokers = [broker for round_ in rounds for broker in round_ if broker is not None]
 
 
 @dataclass(slots=True)
 class _Rack:
-    unfenced: _Wheel = field(default_factory=_Wheel)
-    fenced: _Wheel = field(default_factory=_Wheel)
+    unfenced: _Wheel
+    fenced: _Wheel
 
-    def next(self, partition: int) -> int | None:
-        broker = self.unfenced.next(partition)
-        return self.fenced.next(partition) if broker is None else broker
+    def next(self, partition: int, used_hosts: set[str]) -> int | None:
+        broker = self.unfenced.next(partition, used_hosts)
+        return self.fenced.next(partition, used_hosts) if broker is None else broker
 
 
 class _Stripes:
     """Yields the assignment of one partition after the other."""
 
     def __init__(self, brokers: Sequence[UsableBroker], unfenced: int, chance: Chance) -> None:
+        hosts = {broker.id: broker.host for broker in brokers if broker.host is not None}
         by_rack: dict[str | None, _Rack] = {}
         for broker in sorted(brokers, key=lambda it: it.id):
-            rack = by_rack.setdefault(broker.rack, _Rack())
+            rack = by_rack.setdefault(broker.rack, _Rack(_Wheel(hosts), _Wheel(hosts)))
             (rack.fenced if broker.fenced else rack.unfenced).brokers.append(broker.id)
         names = sorted(by_rack, key=lambda name: (name is not None, name or ""))
         self._racks = [by_rack[name] for name in names]
@@ -126,7 +152,8 @@ class _Stripes:
         if self._first_rack == len(racks):
             self._first_rack = 0
         leader_rack = self._first_rack
-        while (leader := racks[leader_rack].unfenced.next(self._partition)) is None:
+        used_hosts: set[str] = set()
+        while (leader := racks[leader_rack].unfenced.next(self._partition, used_hosts)) is None:
             leader_rack = (leader_rack + 1) % len(racks)
         replicas = [leader]
         rack = self._first_rack
@@ -136,7 +163,7 @@ class _Stripes:
             if rack == leader_rack and not skipped_leader_rack:
                 skipped_leader_rack = True
             else:
-                broker = racks[rack].next(self._partition)
+                broker = racks[rack].next(self._partition, used_hosts)
                 if broker is not None:
                     replicas.append(broker)
             rack = (rack + 1) % len(racks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from barnabas.kraft.controller.configs import check_topic_configs, config_records, requested_configs
 from barnabas.kraft.controller.effective_configs import broker_layers
@@ -288,7 +288,7 @@ def usable_brokers(image: MetadataImage) -> list[UsableBroker]:
     brokers are among them, as a last resort, whether they were stopped or killed.
     """
     return [
-        UsableBroker(broker.id, broker.rack, broker.fenced)
+        UsableBroker(broker.id, broker.rack, broker.fenced, broker.host)
         for _, broker in sorted(image.cluster.brokers.items())
         if (broker.fenced or not broker.in_controlled_shutdown)
         and (
@@ -329,10 +329,26 @@ def check_assignment(image: MetadataImage, broker_ids: list[int], replication_fa
             raise _bad_assignment(f"there is no broker {broker_id}")
     if len(set(broker_ids)) != len(broker_ids):
         raise _bad_assignment(f"a broker is named more than once in {broker_ids}")
+    refuse_shared_hosts(image, broker_ids)
     if replication_factor is not None and len(broker_ids) != replication_factor:
         raise _bad_assignment(
             f"{broker_ids} has {len(broker_ids)} replicas, other partitions have {replication_factor}"
         )
+
+
+def refuse_shared_hosts(image: MetadataImage, broker_ids: Sequence[int]) -> None:
+    """Raises KafkaError INVALID_REPLICA_ASSIGNMENT if two of these brokers are on one host."""
+    by_host: dict[str, int] = {}
+    for broker_id in broker_ids:
+        host = image.cluster.brokers[broker_id].host
+        if host is None:
+            continue
+        if host in by_host:
+            raise _bad_assignment(
+                f"brokers {by_host[host]} and {broker_id} are both on host {host}; "
+                "replicas of a partition must be on different hosts"
+            )
+        by_host[host] = broker_id
 
 
 def _bad_assignment(reason: str) -> KafkaError:

@@ -86,6 +86,8 @@ class BrokerImage:
     listeners: dict[str, Endpoint]
     features: dict[str, FeatureRange]
     rack: str | None = None
+    host: str | None = None
+    """The machine that it shares with other brokers; None: it is alone on its machine."""
     fenced: bool = True
     in_controlled_shutdown: bool = False
     log_directories: tuple[bytes, ...] = ()

@@ -37,6 +37,7 @@ from barnabas.kraft.metadata.image import (
     TopicsImage,
     acl_key,
 )
+from barnabas.protocol.broker_hosts import named_host
 from barnabas.protocol.messages import metadata_log as log
 
 K = TypeVar("K")
@@ -180,6 +181,7 @@ class ImageReplay:
                 listeners=_listeners(record.end_points),
                 features=_feature_ranges(record.features),
                 rack=record.rack,
+                host=named_host(record),
                 fenced=record.fenced,
                 in_controlled_shutdown=record.in_controlled_shutdown,
                 log_directories=tuple(sorted(record.log_dirs)),

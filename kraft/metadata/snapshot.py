@@ -25,6 +25,7 @@ from barnabas.kraft.metadata.image import (
     TopicImage,
     TopicsImage,
 )
+from barnabas.protocol.broker_hosts import name_host
 from barnabas.protocol.messages.metadata_log import (
     BrokerEndpoint,
     BrokerFeature,
@@ -85,7 +86,7 @@ def quota_record(entity: QuotaEntity, key: str, value: float | None) -> ClientQu
 
 def broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
     """The record that registers `broker` just as it is."""
-    return RegisterBrokerRecord(
+    record = RegisterBrokerRecord(
         broker_id=broker.id,
         incarnation_id=broker.incarnation_id,
         broker_epoch=broker.epoch,
@@ -103,6 +104,8 @@ def broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
         log_dirs=list(broker.log_directories),
         cordoned_log_dirs=list(broker.cordoned_log_directories) or None,
     )
+    name_host(record, broker.host)
+    return record
 
 
 def _controller_record(controller: ControllerImage) -> RegisterControllerRecord:

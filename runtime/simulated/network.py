@@ -353,7 +353,8 @@ class SimulatedNetwork:
             raise DialRefused(f"{host}:{port}: connection refused")
         return dial.connection
 
-    async def listen(self, host: str, port: int) -> Listener:
+    async def listen(self, host: str, port: int, *, shared: bool = False) -> Listener:
+        """Processes have addresses of their own, so `shared` changes nothing."""
         await trio.lowlevel.checkpoint()
         self._process.check_alive()
         name = self._process.name

@@ -175,7 +175,7 @@ def judge(pipeline: Pipeline, note: Callable[[str], None], client: str) -> None:
 
 @pytest.mark.client("confluent-kafka", "kafka-python")
 @pytest.mark.feature("TX-08", "TX-09", "TX-13", "CG-10", "CG-12", "CG-21", "TX-01", "TX-02", "TX-04", "TX-06", "TX-07")
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=pytest.mark.slow)])
 def test_exactly_once_in_python(
     cluster_for_transformers: RunningCluster, protocol: str, tmp_path: Path, note: Callable[[str], None]
 ) -> None:

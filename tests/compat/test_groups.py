@@ -190,7 +190,7 @@ MEMBERS: list[Any] = [
     pytest.param(eager, marks=pytest.mark.client("confluent-kafka"), id="confluent-kafka"),
     pytest.param(cooperative, marks=pytest.mark.client("confluent-kafka"), id="confluent-kafka cooperative"),
     pytest.param(consumer_protocol, marks=pytest.mark.client("confluent-kafka"), id="confluent-kafka KIP-848"),
-    pytest.param(KafkaPythonMember, marks=pytest.mark.client("kafka-python"), id="kafka-python"),
+    pytest.param(KafkaPythonMember, marks=[pytest.mark.client("kafka-python"), pytest.mark.slow], id="kafka-python"),
     pytest.param(AioKafkaMember, marks=pytest.mark.client("aiokafka"), id="aiokafka"),
 ]
 

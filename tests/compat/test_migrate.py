@@ -66,7 +66,7 @@ def join_as_observer(cluster: MixedCluster, node: MixedNode) -> None:
 
 
 @pytest.mark.feature("AD-06", "OP-05", "KR-14", "KR-19", "MB-19")
-@pytest.mark.parametrize(("old", "new"), [(KAFKA, OURS), (OURS, KAFKA)])
+@pytest.mark.parametrize(("old", "new"), [(KAFKA, OURS), pytest.param(OURS, KAFKA, marks=pytest.mark.slow)])
 def test_a_cluster_moves_to_nodes_of_the_other_kind(
     old: str, new: str, libs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

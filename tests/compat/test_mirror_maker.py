@@ -14,7 +14,7 @@ from barnabas import TopicPartition, sync
 from tests.compat.java import LOG4J
 from tests.compat.running import RunningCluster
 
-pytestmark = [pytest.mark.compat, pytest.mark.client("java"), pytest.mark.feature("OP-09")]
+pytestmark = [pytest.mark.compat, pytest.mark.client("java"), pytest.mark.feature("OP-09"), pytest.mark.slow]
 
 MIRROR_SECONDS = 150.0
 """Under a minute on an idle machine."""

@@ -93,7 +93,7 @@ def transact(cluster: MixedCluster, topic: str) -> None:
 
 
 @pytest.mark.feature("KR-19", "MB-01")
-@pytest.mark.parametrize("controller", [OURS, KAFKA])
+@pytest.mark.parametrize("controller", [OURS, pytest.param(KAFKA, marks=pytest.mark.slow)])
 def test_brokers_of_both_kinds_share_partitions(controller: str, libs: Path, tmp_path: Path) -> None:
     """Both lead, follow and coordinate; each is stopped or killed under load; their files are the same bytes."""
     with MixedCluster(libs, tmp_path) as cluster:

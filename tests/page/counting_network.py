@@ -20,8 +20,8 @@ class CountingNetwork:
         self.dials += 1
         return _Counted(await self._network.dial(host, port), host, self)  # type: ignore[return-value]
 
-    async def listen(self, host: str, port: int) -> Listener:
-        return await self._network.listen(host, port)
+    async def listen(self, host: str, port: int, *, shared: bool = False) -> Listener:
+        return await self._network.listen(host, port, shared=shared)
 
 
 class _Counted:

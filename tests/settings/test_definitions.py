@@ -24,6 +24,8 @@ OWN_FIELDS = (
     "legacy_clients_enable",
     "advertised_as_seen",
     "quota_scope",
+    "host",
+    "shared_listeners",
 )
 OF_THE_AUTHORIZER = ("super_users", "allow_everyone_if_no_acl_found")
 """Keys that Kafka's table does not have: it passes them to the authorizer's class."""

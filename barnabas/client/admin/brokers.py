@@ -11,6 +11,7 @@ from barnabas.client.admin.acl_values import AclOperation, operations_of
 from barnabas.client.admin.calls import Anywhere, Part, Question
 from barnabas.client.admin.results import Results, changed, refusal
 from barnabas.client.admin.routes import CertainBrokers, uuid_of
+from barnabas.protocol.broker_hosts import named_host
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import add_raft_voter as adding
 from barnabas.protocol.messages import describe_cluster as describing
@@ -34,6 +35,8 @@ class BrokerNode:
     port: int
     rack: str | None
     is_fenced: bool = False
+    shared_host: str | None = None
+    """Name of the host that it shares with other brokers (`barnabas.host`); None: none is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +274,7 @@ def _versions_request() -> ApiVersionsRequest:
 
 def _description(response: describing.DescribeClusterResponse) -> ClusterDescription:
     nodes = {
-        it.broker_id: BrokerNode(it.broker_id, it.host, it.port, it.rack, it.is_fenced)
+        it.broker_id: BrokerNode(it.broker_id, it.host, it.port, it.rack, it.is_fenced, named_host(it))
         for it in sorted(response.brokers, key=lambda it: it.broker_id)
     }
     return ClusterDescription(

@@ -29,6 +29,10 @@ function actionsOf(state) {
   ];
 }
 
+function roleOf(node) {
+  return node.host ? `${node.role} on ${node.host}` : (node.role ?? "");
+}
+
 export class Nodes {
   /** `announce(text)` gets changes of state, for screen readers. */
   constructor(root, control, announce) {
@@ -84,7 +88,7 @@ export class Nodes {
     row.root = element(
       "article",
       { class: "node", "data-node": node.name, "aria-label": node.name },
-      element("header", {}, element("h3", {}, node.name), element("span", { class: "role" }, node.role ?? "")),
+      element("header", {}, element("h3", {}, node.name), element("span", { class: "role" }, roleOf(node))),
       element("p", { class: "now" }, row.icon, row.word, row.epoch),
       element("p", { class: "metadata" }, element("span", { class: "label" }, "metadata"), row.offsets, row.bar),
       row.told,

@@ -4,6 +4,7 @@
 - The ISR grows by whom its leader has asked for, by nobody else, and in the partition epoch that the leader knew.
 - A broker that is elected was in ISR or ELR, so that it holds all that was committed; only if nobody is left in either,
   the last leader may be taken.
+- No two replicas are on one host.
 - Nobody is eligible beside an ISR of min.insync.replicas: what is acknowledged then need not be on them.
 - No global loss: somebody is left who may lead and has lost nothing, as long as faults keep within min.insync.replicas.
 """
@@ -23,10 +24,17 @@ Wish = tuple[int, int]
 class MembershipPromises:
     """The promises of ISR and ELR of all partitions of one universe."""
 
-    def __init__(self, findings: Findings, min_isr: Callable[[PartitionKey], int], lossy: Container[int]) -> None:
+    def __init__(
+        self,
+        findings: Findings,
+        min_isr: Callable[[PartitionKey], int],
+        lossy: Container[int],
+        host_of: Callable[[int], str | None] = lambda _broker: None,
+    ) -> None:
         """`min_isr`: min.insync.replicas as the newest metadata have it. `lossy`: brokers that have lost something and
-        did not register again.
+        did not register again. `host_of`: the host that a broker shares with others.
         """
+        self._host_of = host_of
         self._findings = findings
         self._min_isr = min_isr
         self._lossy = lossy
@@ -72,6 +80,9 @@ class MembershipPromises:
             image.leader == NO_LEADER or image.leader in image.isr,
             lambda: f"{key}: the leader is not in the ISR: {image}",
         )
+        staying = [each for each in image.replicas if each not in image.removing_replicas]
+        hosts = [host for each in staying if (host := self._host_of(each)) is not None]
+        findings.check(len(set(hosts)) == len(hosts), lambda: f"{key}: two replicas are on one of {hosts}: {image}")
         needed = min(self._min_isr(key), len(image.replicas))
         findings.check(
             not image.elr or len(image.isr) < needed,

@@ -88,7 +88,11 @@ class PartitionPromises:
         """Names of topics."""
         self.lossy: dict[int, int] = {}
         """Brokers that lost something, and the broker epoch they had then."""
-        self._membership = MembershipPromises(findings, min_isr, self.lossy)
+        self._membership = MembershipPromises(findings, min_isr, self.lossy, self._host_of)
+
+    def _host_of(self, broker_id: int) -> str | None:
+        broker = self._image().cluster.brokers.get(broker_id)
+        return None if broker is None else broker.host
 
     def _is_nobodys(self, topic: str) -> bool:
         """Nothing is promised of deleted topics, nor of those of hostile clients, who may elect whom they like."""

@@ -23,7 +23,7 @@ CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
         (["clustr"], "barnabas: No such command 'clustr'"),
         (["cluster"], "barnabas cluster: Missing command; commands are up, down, status"),
         (["cluster", "up", "--base-port", "x"], "barnabas cluster up: Invalid value for '--base-port'"),
-        (["cluster", "up", "--base-port", "70000"], "--base-port 70000: 1 to 65232"),
+        (["cluster", "up", "--base-port", "70000"], "--base-port 70000: 1 to 65035"),
         (
             ["cluster", "up", "--set", "num.partitions"],
             "--set must be KEY=VALUE, e.g.",

@@ -183,7 +183,9 @@ def test_performance_is_measured_with_share_consumers(any_cluster: AnyCluster, t
 
 
 @pytest.mark.feature("TO-08")
-@pytest.mark.parametrize("mode", ["auto", "sync", "async"])
+@pytest.mark.parametrize(
+    "mode", ["auto", pytest.param("sync", marks=pytest.mark.slow), pytest.param("async", marks=pytest.mark.slow)]
+)
 def test_verifiable_share_consumers_acknowledge_in_each_mode(
     any_cluster: AnyCluster, tools: Java, member_of: Callable[..., Member], mode: str
 ) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.kraft.controller.placement import UsableBroker, place_replicas
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from tests.examples import examples
 
 RACKS = st.sampled_from(["a", "b", "c", None])
@@ -57,3 +58,38 @@ def test_each_round_has_another_order(fenced: bool) -> None:
     placed = list(place_replicas(brokers, 300, 6, random.Random(1)))
     assert len({it[3:] for it in placed if not fenced or {*it[3:]} == {3, 4, 5}}) > 3
     assert len({it[:3] for it in placed}) > 3
+
+
+HOSTS = st.sampled_from(["h1", "h2", "h3", "h4", None])
+HOSTED = st.lists(st.tuples(RACKS, st.booleans(), HOSTS), min_size=1, max_size=16).map(
+    lambda found: [UsableBroker(number, rack, fenced, host) for number, (rack, fenced, host) in enumerate(found)]
+)
+
+
+@pytest.mark.feature("MB-16", "MB-17")
+@settings(max_examples=examples(200))
+@given(HOSTED, st.integers(1, 8), st.integers(0, 99))
+def test_no_host_has_two_replicas_of_a_partition(brokers: list[UsableBroker], factor: int, seed: int) -> None:
+    if all(it.fenced for it in brokers):
+        brokers = [UsableBroker(it.id, it.rack, False, it.host) for it in brokers]
+    hosts = {it.id: it.host or it.id for it in brokers}
+    if factor > len(set(hosts.values())):
+        with pytest.raises(KafkaError) as caught:
+            place_replicas(brokers, 20, factor, random.Random(seed))
+        assert caught.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
+        return
+    for replicas in place_replicas(brokers, 20, factor, random.Random(seed)):
+        assert len({hosts[it] for it in replicas}) == len(replicas) == factor
+
+
+@pytest.mark.feature("MB-16", "MB-17")
+@pytest.mark.parametrize("racks", [1, 2, 4])
+def test_cells_of_hosts_get_as_many_leaders_and_replicas(racks: int) -> None:
+    """Four hosts with three brokers each, in racks of as many hosts."""
+    brokers = [UsableBroker(it, f"rack {it // 3 % racks}", False, f"host {it // 3}") for it in range(12)]
+    for seed in range(5):
+        placed = list(place_replicas(brokers, 1200, 3, random.Random(seed)))
+        leaders = Counter(it[0] for it in placed)
+        held = Counter(broker for it in placed for broker in it)
+        assert {*leaders.values()} == {100}
+        assert max(held.values()) < 1.25 * min(held.values()), held
