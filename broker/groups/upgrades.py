@@ -141,7 +141,7 @@ class Upgrades:
         return outcome
 
     def _turns(self, upgrade: _Upgrade) -> Iterator[Outcome | None]:
-        """What each turn writes and answers; the group is a consumer group after the last one. Raises KafkaError
+        """Take the turns, each of which writes and answers something; the group is a consumer group after the last one. Raises KafkaError
         GROUP_ID_NOT_FOUND.
         """
         group = upgrade.group
