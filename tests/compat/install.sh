@@ -12,6 +12,8 @@ jars() {
         compgen -G "$KAFKA_LIBS/kafka-tools-*.jar" >/dev/null || lacks java failed "KAFKA_LIBS=$KAFKA_LIBS has no kafka-tools jar"
     elif ! maven_jars tests/compat/java-tools/pom.xml .cache/kafka-libs -DincludeScope=runtime; then
         lacks java failed "Maven could not fetch Kafka's jars"
+    elif ! maven_jars tests/compat/tiered-storage/pom.xml .cache/kafka-tiered-storage -DexcludeTransitive=true; then
+        lacks java failed "Maven could not fetch Kafka's remote storage for tests"
     fi
 }
 

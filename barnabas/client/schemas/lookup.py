@@ -18,6 +18,10 @@ MOST_ANSWER_BYTES = 16 << 20
 """A schema in JSON is up to six times as long as its text."""
 
 
+class RegistryUnavailable(SerializationException):
+    """No registry answered, or one had an error of its own. The same question may be answered later."""
+
+
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
     """A schema of the registry, with all that it refers to: names and texts, each before those that need it."""
@@ -121,7 +125,7 @@ class RegistryLookup:
                 failures.append(str(error))
                 continue
             return self._read(url, answer.status, answer.body)
-        raise SerializationException(f"no schema registry answered: {'; '.join(failures)}")
+        raise RegistryUnavailable(f"no schema registry answered: {'; '.join(failures)}")
 
     @staticmethod
     def _read(url: str, status: int, body: bytes) -> Any:
@@ -131,5 +135,6 @@ class RegistryLookup:
             raise SerializationException(f"the schema registry {url} answered {status} without JSON") from None
         if status != 200:
             reason = found.get("message") if isinstance(found, dict) else None
-            raise SerializationException(f"the schema registry {url} answered {status}: {reason}")
+            kind = RegistryUnavailable if status >= 500 else SerializationException
+            raise kind(f"the schema registry {url} answered {status}: {reason}")
         return found
