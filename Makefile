@@ -1,6 +1,7 @@
 # The first run of a target makes .venv; later runs reuse it unless pyproject.toml or constraints.txt changed.
 #
 #   make up                      three brokers and three controllers on this machine: 127.0.0.1:9092 to 9094
+#   make up BROKERS=12 CELLS=4   the same with more brokers, four on each host (docs/cells.md)
 #   make up BASE_PORT=20000 DATA=/tmp/other SET="num.partitions=3 min.insync.replicas=1"
 #   make up S3=1                 the same with an S3 server and tiered storage on it
 #   make status | down           show or stop the cluster
@@ -24,6 +25,8 @@
 #   make attack                  cost of hostile clients
 #   make scale PARTITIONS=30000  memory, failover, stop and start of a cluster with many partitions
 #   make bench-delayed           a million delayed records: memory, lateness, rate
+#   make s3-test                 stores and brokers while an S3 server is killed under them
+#   make dev-bench               barnabas dev and proxy beside kfake, mockafka, Kafka's JVM, Toxiproxy
 
 DATA ?= .cluster
 BASE_PORT ?=
@@ -46,7 +49,7 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: versitygw settings map package-test upgrade-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat compat-nightly kafka-tests lock docker-test simulate suite attack scale mutants help features diagrams bench bench-delayed compiled
+.PHONY: s3-test versitygw settings map package-test upgrade-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat compat-nightly kafka-tests lock docker-test simulate suite attack scale mutants help features diagrams bench bench-delayed dev-bench compiled
 
 help:
 	@sed -n '3,29s/^# \{0,1\}//p' Makefile
@@ -71,7 +74,7 @@ INSTALL = $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
 .venv/installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into .venv, with tools for tests"
 	@$(INSTALL) '.[dev]'
-	@touch $@ .venv/installed
+	@touch $@ .venv/installed-s3 .venv/installed
 
 .venv/installed-compat: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into .venv, with other projects' clients"
@@ -100,7 +103,7 @@ INSTALL = $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
 	@GOBIN=$(CURDIR)/.cache/versitygw go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW)
 
 versitygw:
-	@command -v versitygw >/dev/null || $(MAKE) --no-print-directory .cache/versitygw/versitygw
+	@command -v versitygw >/dev/null || $(MAKE) --silent --no-print-directory .cache/versitygw/versitygw
 
 .venv/installed-s3: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into .venv, with S3"
@@ -176,6 +179,9 @@ lock:
 	@{ grep '^#' constraints.txt; grep -v -e '^#' -e '^$$' .venv/lock/constraints.txt; } > .venv/lock/whole
 	@mv .venv/lock/whole constraints.txt
 
+s3-test: .venv/installed-dev versitygw
+	@$(BIN)/pytest tests/runtime/stores tests/broker/remote/test_tiers_on_s3.py tests/barnabas/cluster/test_local_store.py $(ARGS)
+
 docker-test: .venv/installed-compat
 	@$(BIN)/pytest tests/docker -m docker $(ARGS)
 
@@ -210,6 +216,9 @@ scale: .venv/installed-dev
 
 bench-delayed: .venv/installed-dev
 	@$(BIN)/python bench/delayed.py $(if $(BASE_PORT),--base-port $(BASE_PORT)) $(ARGS)
+
+dev-bench: .venv/installed-compat
+	@$(BIN)/python bench/dev.py $(ARGS)
 
 attack: .venv/installed-dev
 	@$(BIN)/python jepsen-style attack $(if $(BASE_PORT),--base-port $(BASE_PORT)) $(ARGS)

@@ -561,8 +561,8 @@ class PartitionLog:
         """Remove everything; the log continues at `offset`, and what is between `log_start_offset` and it is remote.
 
         `epochs` are (leader epoch, start offset) of that part, ascending, `snapshot` the producer snapshot at `offset`
-        as in the remote store. A crash leaves either an empty log or all of this. Raises `CorruptSnapshot`, and then
-        nothing has changed; KafkaError with KAFKA_STORAGE_ERROR.
+        as in the remote store. A crash leaves a part of the former log, none, or all of this. Raises `CorruptSnapshot`,
+        and then nothing has changed; KafkaError with KAFKA_STORAGE_ERROR.
         """
         decode_snapshot(snapshot)
         known = LeaderEpochs(entry for entry in epochs if entry[1] < offset)

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Run six nodes on this machine; describe any cluster.", rich_markup_mode=None)
 
-_S3_STEPS = """\
-S3 server: {endpoint}, files in {files}
-  barnabas topics create archive -p 3 -r 3 -c remote.storage.enable=true -c local.retention.ms=60000"""
-
 NodeName = Annotated[
     str, typer.Argument(metavar="NODE", help="broker-1 to broker-3, controller-101 to controller-103.")
 ]
@@ -101,7 +97,7 @@ def up(
         if cluster.security is not None:
             typer.echo(_secure_steps(data, cluster.layout.base_port))
         if cluster.s3 is not None:
-            typer.echo(_S3_STEPS.format(endpoint=cluster.s3.endpoint, files=data / "s3" / "files"))
+            typer.echo(_s3_steps(data, cluster.s3.endpoint))
         typer.echo(_first_steps(data))
     elif started:
         typer.echo(f"started {', '.join(started)}")
@@ -227,6 +223,14 @@ def _first_steps(data: Path) -> str:
         f"{program()} cluster kill broker-1{where}; {program()} cluster status{where}",
     )
     return "\n".join(["try:", *(f"  {step}" for step in steps), f"logs are in {data / 'logs'}"])
+
+
+def _s3_steps(data: Path, endpoint: str) -> str:
+    """The S3 server, and a topic that uses it."""
+    where = "" if data == DEFAULT_DATA else f" --data {data}"
+    configs = "--config remote.storage.enable=true --config local.retention.ms=60000"
+    step = f"{program()} topics create archive {configs}{where}"
+    return f"S3 server {endpoint}, files in {data / 's3' / 'files'}\n  {step}"
 
 
 def _secure_steps(data: Path, port: int) -> str:

@@ -21,15 +21,13 @@ from barnabas.runtime.decisions import DecisionKind
 from barnabas.runtime.object_store import StoreError
 from barnabas.runtime.uuids import random_uuid
 from barnabas.storage.remote.copying import bytes_to_copy, next_to_copy
-from barnabas.storage.remote.lineage import first_readable, last_copied, proven_end
+from barnabas.storage.remote.lineage import PROVEN_IN_A_STEP, first_readable, last_copied, proven_end
 from barnabas.storage.remote.partition_segments import PartitionSegments
 from barnabas.storage.remote.segment import RemoteSegment, SegmentState, SegmentUpdate
 from barnabas.storage.segment_export import SegmentBytes, SegmentExport, export_segment
 
 log = logging.getLogger(__name__)
 
-PROVEN_IN_A_STEP = 1_000
-"""Segments that are looked up in one step of the event loop."""
 QUOTA_CHECK_MS = 1_000
 """Kafka's longest wait between two looks at the quota."""
 

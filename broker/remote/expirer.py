@@ -15,6 +15,7 @@ from barnabas.broker.remote.ports import RemotePorts
 from barnabas.broker.remote.segment_deletion import delete_segment
 from barnabas.broker.remote.tended import LeadershipEnded, Tended
 from barnabas.storage.remote.expiry import ABANDONED_AFTER_MS, Expiry, ExpiryFacts, expire
+from barnabas.storage.remote.lineage import PROVEN_IN_A_STEP, proven_end
 from barnabas.storage.remote.partition_segments import PartitionSegments
 from barnabas.storage.remote.segment import RemoteSegment
 
@@ -59,17 +60,35 @@ class Expirer:
         return True
 
     async def _sweep(self, tended: Tended, segments: PartitionSegments) -> None:
-        """Now and then: delete what the store has and the metadata does not know."""
+        """Now and then: delete what the store has and the metadata does not know, but not if the metadata misses
+        records of the log: those objects may be their only copy."""
         world = self._ports.world
         now_ms = world.monotonic.now_ms()
         if tended.swept_ms is not None and now_ms - tended.swept_ms < SWEEP_INTERVAL_MS:
             return
         tended.swept_ms = now_ms
+        if self._ports.metadata.lost is not None or not await self._is_whole(tended, segments):
+            log.error("%s: the metadata does not know all remote segments: what is in the store is kept", tended)
+            return
         known = {segment.segment_id for segment in segments.all()}
         orphans = await self._ports.store.orphans(tended.key, known, world.wall_clock.now_ms() - ORPHAN_AGE_MS)
         for orphan in orphans:
             log.warning("%s: %s is in the store, but the metadata does not know it: deleted", tended, orphan.keys[0])
         await self._ports.store.delete_stored(orphans)
+
+    @staticmethod
+    async def _is_whole(tended: Tended, segments: PartitionSegments) -> bool:
+        """True if every record that is not on the local disk can be read remotely."""
+        partition_log = tended.partition.log
+        offset = partition_log.log_start_offset
+        while offset < partition_log.local_log_start_offset:
+            end = partition_log.log_end_offset
+            proven = proven_end(partition_log.epochs, end, segments, offset, PROVEN_IN_A_STEP)
+            if proven == offset:
+                return False
+            offset = proven
+            await trio.lowlevel.checkpoint()
+        return True
 
     async def _decide(self, tended: Tended, segments: PartitionSegments) -> Expiry:
         """In steps of the event loop."""

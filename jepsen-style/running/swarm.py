@@ -95,8 +95,8 @@ CELLS_SHARE = 0.1
 MOVED_LOGS_SHARE = 0.15
 """Share of seeds whose brokers have two log directories, between which replicas move. The core is not tried there: what
 one disk has is then in two places."""
-LIVING_SIZES = ((4, 3), (4, 2), (4, 1), (5, 3))
-"""(controllers, first voters)."""
+LIVING_SIZES = ((4, 3), (5, 4), (4, 1), (5, 3))
+"""(controllers, first voters). With three voters or more a leader that dies has a successor."""
 
 
 def draw_plan(seed: int, workload: str = "") -> Plan:

@@ -61,6 +61,10 @@ _RANGE_REFUSED = "status code: 416"
 
 _CODE = re.compile(r"<Code>([^<]{1,100})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]{1,500})</Message>")
+_REASON = re.compile(r'(?:message|error): "([^"\n]{1,200})"')
+"""The reason of a failed connection, in the details that the library adds."""
+_OF_CREDENTIALS = ("169.254.", "/latest/api/token", "/latest/meta-data")
+"""Where machines of Amazon get their credentials: the library asks there last."""
 _NO_SUCH_KEY = ("NoSuchKey", "NoSuchVersion")
 _REFUSED = re.compile(r"status code: 40[134]\b")
 _REFUSALS = (
@@ -312,7 +316,11 @@ def _cause(text: str) -> str:
     code, message = _CODE.search(text), _MESSAGE.search(text)
     if code is not None:
         return f"{code[1]}: {message[1]}" if message is not None else code[1]
-    line = " ".join(text.partition("\n\nDebug source")[0].split())
-    if "169.254." in line:
+    words, _mark, details = text.partition("\n\nDebug source")
+    line = " ".join(words.split()).removeprefix("Generic S3 error: ")
+    if any(each in line for each in _OF_CREDENTIALS):
         return f"no credentials; set {STORE_ACCESS_KEY}, or AWS_ACCESS_KEY_ID in the environment"
+    reasons = _REASON.findall(details)
+    if reasons or "kind: Timeout" in details:
+        line = f"{line}: {reasons[-1] if reasons else 'timeout'}"
     return line if len(line) <= _LONGEST_CAUSE else line[: _LONGEST_CAUSE - 1] + "…"

@@ -15,6 +15,9 @@ from barnabas.storage.remote.segment import RemoteSegment
 Epochs = Sequence[tuple[int, int]]
 """(epoch, start offset), oldest first."""
 
+PROVEN_IN_A_STEP = 1_000
+"""Segments that `proven_end` should look up in one step of the event loop."""
+
 
 def epochs_between(epochs: Epochs, start_offset: int, end_offset: int) -> tuple[tuple[int, int], ...]:
     """The epochs of a log in a segment with offsets from `start_offset` up to, but without, `end_offset`; the first one

@@ -133,6 +133,14 @@ async def test_a_server_that_is_away_is_an_error_that_may_pass() -> None:
         await store_at("http://127.0.0.1:9").get("a")
     assert type(raised.value) is StoreError
     assert str(raised.value).startswith(f"get a in bucket {BUCKET}: ") and "\n" not in str(raised.value)
+    assert str(raised.value).endswith(": Connection refused")
+
+
+async def test_credentials_that_are_nowhere_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(StoreError, match=r"no credentials; set barnabas\.remote\.store\.access\.key, or AWS_ACCESS"):
+        await store_at("http://127.0.0.1:9", access_key=None, secret_key=None).get("a")
 
 
 async def test_a_server_that_answers_nothing_is_a_timeout(tmp_path: Path) -> None:
