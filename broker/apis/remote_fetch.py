@@ -38,6 +38,6 @@ def fetch_remotely(
     def expired() -> None:
         counts.expired_fetches += 1
 
-    gathering = Gathering[PartitionKey](ports.wheel, ports.monotonic, finish)
+    gathering = Gathering[PartitionKey](ports.wheel, ports.monotonic, finish, reads.leave)
     begins = {key: partial(reads.fetch, partition, wanted) for key, (partition, wanted) in wants.items()}
     gathering.begin(begins, ports.settings().remote_fetch_max_wait_ms, expired)

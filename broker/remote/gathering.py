@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
+from operator import methodcaller
 from typing import Any, Generic, TypeVar
 
 from barnabas.broker.remote.read_queue import QueuedRead
@@ -20,12 +21,20 @@ Answers = dict[KeyT, tuple[Any, ErrorCode]]
 
 
 class Gathering(Generic[KeyT]):
-    """`finish` is called once. Reads that have not begun by then are dropped."""
+    """`finish` is called once."""
 
-    def __init__(self, wheel: TimingWheel, monotonic: Clock, finish: Callable[[Answers[KeyT]], None]) -> None:
+    def __init__(
+        self,
+        wheel: TimingWheel,
+        monotonic: Clock,
+        finish: Callable[[Answers[KeyT]], None],
+        cancel: Callable[[QueuedRead], None] = methodcaller("cancel"),
+    ) -> None:
+        """`cancel` is called at the deadline with each read that has not ended."""
         self._wheel = wheel
         self._monotonic = monotonic
         self._finish = finish
+        self._cancel = cancel
         self._answers: Answers[KeyT] = {}
         self._reads: dict[KeyT, QueuedRead | None] = {}
         self._timer: TimerEntry | None = None
@@ -55,6 +64,6 @@ class Gathering(Generic[KeyT]):
     def _expire(self, expired: Callable[[], None]) -> None:
         for key, read in self._reads.items():
             if read is not None and key not in self._answers:
-                read.cancel()
+                self._cancel(read)
         expired()
         self._finish(self._answers)

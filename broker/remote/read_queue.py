@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -14,22 +14,36 @@ Done = Callable[[Any, Exception | None], None]
 """Called with the result of the work, or with the error that ended it."""
 
 
+Late = Callable[[Any], None]
+"""Called with the result of a read that was cancelled while it ran; None if it failed."""
+
+
 class QueuedRead:
-    """A read that waits or runs. `cancel` keeps it from beginning; its result is dropped if it runs already."""
+    """A read that waits or runs. `cancel` keeps it from beginning; one that runs goes on, but nobody waits for it."""
 
-    __slots__ = ("_done", "_work", "is_cancelled")
+    __slots__ = ("_done", "_late", "_work", "has_begun", "is_cancelled", "key")
 
-    def __init__(self, work: Work, done: Done) -> None:
+    def __init__(self, work: Work, done: Done, late: Late | None = None) -> None:
         self._work = work
         self._done = done
+        self._late = late
+        self.key: Hashable = None
+        """Set by the caller, for itself."""
         self.is_cancelled = False
+        self.has_begun = False
 
     def cancel(self) -> None:
         self.is_cancelled = True
 
+    def resume(self, done: Done) -> None:
+        """Somebody waits again for a read that runs."""
+        self._done = done
+        self.is_cancelled = False
+
     async def run(self) -> None:
         if self.is_cancelled:
             return
+        self.has_begun = True
         try:
             result = await self._work()
         except Exception as error:
@@ -40,6 +54,8 @@ class QueuedRead:
     def _ended(self, result: Any, error: Exception | None) -> None:
         if not self.is_cancelled:
             run_callback(self._done, result, error)
+        elif self._late is not None:
+            run_callback(self._late, result)
 
 
 class ReadQueue:
@@ -61,9 +77,9 @@ class ReadQueue:
         """Share of the runners that have nothing to do."""
         return max(0.0, 1 - self.running / self._runners())
 
-    def submit(self, work: Work, done: Done) -> QueuedRead:
+    def submit(self, work: Work, done: Done, late: Late | None = None) -> QueuedRead:
         """Run `work` when its turn comes. Raises KafkaError, UNKNOWN_SERVER_ERROR as in Kafka, if too many wait."""
-        read = QueuedRead(work, done)
+        read = QueuedRead(work, done, late)
         if self.running < self._runners():
             self.running += 1
             self._background.spawn(self._run, read)

@@ -29,6 +29,7 @@ class Reads:
         self.queue = ReadQueue(Background(nursery), lambda: self.runners, most_waiting)
         self.begun: list[str] = []
         self.ended: list[tuple[str, Any, Exception | None]] = []
+        self.late: list[Any] = []
         self._gates: dict[str, trio.Event] = {}
         self.failing: dict[str, Exception] = {}
 
@@ -42,12 +43,14 @@ class Reads:
                 raise self.failing[name]
             return name.upper()
 
-        return self.queue.submit(work, lambda result, error: self.ended.append((name, result, error)))
+        return self.queue.submit(
+            work, lambda result, error: self.ended.append((name, result, error)), self.late.append
+        )
 
     async def end(self, *names: str) -> None:
         for name in names:
             self._gates[name].set()
-        await trio.testing.wait_all_tasks_blocked()
+            await trio.testing.wait_all_tasks_blocked()
 
 
 def play(story: Story) -> None:
@@ -95,6 +98,20 @@ def test_a_cancelled_read_does_not_begin_and_its_result_is_dropped() -> None:
         await reads.end("a", "b", "c")
         assert sorted(reads.begun) == ["a", "b"]
         assert [name for name, _, _ in reads.ended] == ["b"]
+
+    play(story)
+
+
+def test_a_read_that_runs_goes_on_and_can_be_waited_for_again() -> None:
+    async def story(reads: Reads) -> None:
+        a, b = reads.ask("a"), reads.ask("b")
+        await trio.testing.wait_all_tasks_blocked()
+        a.cancel()
+        b.cancel()
+        a.resume(lambda result, error: reads.ended.append(("a again", result, error)))
+        await reads.end("a", "b")
+        assert reads.ended == [("a again", "A", None)]
+        assert reads.late == ["B"]
 
     play(story)
 

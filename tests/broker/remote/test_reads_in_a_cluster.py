@@ -172,6 +172,23 @@ async def test_while_the_store_is_away_the_tail_is_served_and_old_records_come_l
     assert old[0][:60] == NUMBERED
 
 
+@pytest.mark.feature("TS-06")
+@on_tiers(remote_fetch_max_wait_ms="100")
+async def test_a_store_that_takes_longer_than_fetches_wait_still_answers(tiers: Reading) -> None:
+    await tiers.create()
+    await tiers.fill()
+    await tiers.until_remote()
+    tiers.bucket.latency_ms = (700.0, 0.0)
+    assert await tiers.read(60) == NUMBERED
+    leader = tiers.cluster._cluster.nodes[await tiers.cluster.leader_of("t")].broker
+    assert leader is not None
+    assert leader.remote is not None
+    families = {family.name: family for family in leader.remote.families()}
+    assert sum(count for _, count in families["kafka_server_brokertopicmetrics_remotefetchbytes"].samples) > 10_000
+    assert next(iter(families["kafka_server_delayedremotefetchmetrics_expires"].samples))[1] > 0
+    assert leader.remote.reading.reads.queue.running == 0
+
+
 @pytest.mark.feature("TS-09")
 @on_tiers(remote_list_offsets_request_timeout_ms="2000", barnabas_remote_store_timeout_ms="60000")
 async def test_a_look_up_by_time_that_takes_too_long_times_out(tiers: Reading) -> None:
