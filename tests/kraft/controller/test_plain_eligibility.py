@@ -134,7 +134,7 @@ def change_min_insync(scene: Scene) -> None:
 @pytest.mark.feature("RE-18", "MB-15", "MB-21")
 @settings(max_examples=examples(150), deadline=None)
 @given(st.data())
-def test_who_is_eligible_after_a_change_of_features_or_configs(data: st.DataObject) -> None:
+def test_eligible_replicas_after_a_change_of_features_or_configs(data: st.DataObject) -> None:
     scene = Scene(data.draw)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("barnabas.kraft.controller.eligibility.MAX_CHANGES_NOTED", MOST_NOTED)
