@@ -27,9 +27,11 @@ _log = logging.getLogger(__name__)
 
 def _start_to_note(log: PartitionLog) -> int | None:
     """None if the name of the first file says it. A start above the recovery point waits for a flush: after a power
-    cut the log might end before it, and recovery would empty the log.
+    cut the log might end before it, and recovery would empty the log. A tiered log starts before its first file.
     """
     start = min(log.log_start_offset, log.recovery_point)
+    if log.config.is_tiered:
+        return start or None
     return start if start > log.segments[0].base_offset else None
 
 

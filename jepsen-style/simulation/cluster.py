@@ -29,6 +29,7 @@ from barnabas.runtime.channel import Channel, ChannelError
 from barnabas.runtime.security import ChannelSecurity
 from barnabas.runtime.simulated import Universe, make_world
 from barnabas.runtime.simulated.clocks import SimulatedClock
+from barnabas.runtime.simulated.object_store import FaultKind
 from barnabas.runtime.simulated.store import DEFAULT_CAPACITY_BYTES, DiskFault
 from barnabas.runtime.simulated.universe import WALL_START_MS
 from barnabas.runtime.simulated.work import WorkCounter
@@ -80,6 +81,10 @@ VOTERS = "controller.quorum.voters="
 MOST_PPM = 2000.0
 """Maximum error of the rate of a clock."""
 MOST_DISK_ERRORS = 1000
+SLOW_STORE, OLD_LISTS = "slow", "old lists"
+SLOW_STORE_MS = (200.0, 2_000.0)
+"""Least time of a request to a slow object store, and mean of what comes on top."""
+OLD_LISTS_MS = 20_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +371,7 @@ class SimCluster:
             self.universe.slow_disk(name, self.blocking_ms)
         for name in list(self._broken_disks):
             await self.repair_disk(name)
+        await self.heal_object_store()
         if self.certificates is not None:
             self.certificates.heal()
 
@@ -416,6 +422,26 @@ class SimCluster:
         if milliseconds is not None:
             self._strikes("slow-disk", node)
         self.universe.slow_disk(name, milliseconds or self.blocking_ms)
+
+    @property
+    def store_faults(self) -> Sequence[str]:
+        return (*(kind.value for kind in FaultKind), SLOW_STORE, OLD_LISTS)
+
+    async def break_object_store(self, how: str, operation: str, probability: float) -> None:
+        for bucket in self.universe.buckets.values():
+            for node in self.cluster.brokers:
+                self._strikes("store", node)
+            if how == SLOW_STORE:
+                bucket.latency_ms = SLOW_STORE_MS
+            elif how == OLD_LISTS:
+                bucket.list_lag_ms = OLD_LISTS_MS
+            else:
+                operations = () if operation == "all" else (operation,)
+                bucket.fail(FaultKind(how), *operations, probability=probability)
+
+    async def heal_object_store(self) -> None:
+        for bucket in self.universe.buckets.values():
+            bucket.heal()
 
     async def fill_disk(self, name: str, *, full: bool) -> None:
         [node] = self._known(name)

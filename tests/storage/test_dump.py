@@ -20,7 +20,9 @@ from barnabas.protocol.records.coordinator import encode_key, encode_versioned
 from barnabas.protocol.records.metadata import encode_metadata_record
 from barnabas.protocol.records.record import Record
 from barnabas.storage.dump import main
+from barnabas.storage.remote.metadata_records import encode
 from tests.examples import examples
+from tests.storage.remote.remote_rig import segment
 from tests.storage.rig import NOW_MS, batch
 
 
@@ -107,6 +109,18 @@ def test_the_metadata_log_is_decoded(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "leader_change LeaderChangeMessage(" in out[2]
     assert "v0 TopicRecord(name='orders'" in out[4]
     assert "undecodable (" in out[6]
+
+
+@pytest.mark.feature("TS-04")
+def test_remote_log_metadata_is_decoded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "__remote_log_metadata-7"
+    directory.mkdir()
+    path = directory / "00000000000000000000.log"
+    path.write_bytes(build_batch([Record(0, NOW_MS, None, encode(segment(1, 5, 99)))]))
+    status, out, _ = dumped(capsys, str(path))
+    assert status == 0
+    assert "v0 RemoteLogSegmentMetadataRecord(" in out[2]
+    assert "start_offset=5, end_offset=99" in out[2]
 
 
 @pytest.mark.parametrize(
