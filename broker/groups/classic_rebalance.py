@@ -23,7 +23,7 @@ from barnabas.protocol.messages.sync_group import SyncGroupResponse
 log = logging.getLogger(__name__)
 
 TimerKey = tuple[str, str] | tuple[str, str, str]
-"""Its kind, the id of the group, and for a session the id of the member."""
+"""Kind of timer, group id, and for a session the member id."""
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """Maximum wait of a new member's first JoinGroup. A waiting client cannot be distinguished from one that disconnected

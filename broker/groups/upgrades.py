@@ -28,7 +28,7 @@ from barnabas.runtime.at_once import Stepwise, at_once
 from barnabas.runtime.decisions import DecisionKind, Notes
 
 AT_ONCE_BYTES = 32 * 1024
-"""A group that holds more of what its members sent is upgraded in turns: about 80 members."""
+"""A group that holds more of what its members sent is upgraded in turns: about 100 members."""
 MEMBERS_IN_A_TURN = 40
 PARTITIONS_IN_A_TURN = 1_000
 """A turn writes no more members, and no member more if it has written so many partitions."""
@@ -141,8 +141,8 @@ class Upgrades:
         return outcome
 
     def _turns(self, upgrade: _Upgrade) -> Iterator[Outcome | None]:
-        """Take the turns, each of which writes and answers something; the group is a consumer group after the last one.
-        Raises KafkaError GROUP_ID_NOT_FOUND.
+        """Records and answers of each turn; the group is a consumer group after the last one. Raises KafkaError
+        GROUP_ID_NOT_FOUND.
         """
         group = upgrade.group
         group_id = group.group_id

@@ -120,7 +120,7 @@ def test_no_step_of_the_upgrade_of_3000_members_is_long() -> None:
 
 @pytest.mark.feature("CG-16")
 def test_a_group_does_not_change_while_it_is_upgraded() -> None:
-    rig = LargeRig(110)
+    rig = LargeRig(140)
     a, b = rig.members[:2]
     answers = rig.join()
     rig.take_turn(TURN)
@@ -141,7 +141,7 @@ def test_a_group_does_not_change_while_it_is_upgraded() -> None:
 
 @pytest.mark.feature("CG-16")
 def test_members_in_a_rebalance_are_asked_to_join_again() -> None:
-    rig = LargeRig(110)
+    rig = LargeRig(140)
     a = rig.members[0]
     waiting = a.join()
     assert not waiting
@@ -154,11 +154,11 @@ def test_members_in_a_rebalance_are_asked_to_join_again() -> None:
 @pytest.mark.feature("CG-16")
 @pytest.mark.parametrize("compacted", [False, True])
 def test_another_coordinator_finds_one_kind_or_the_other(compacted: bool) -> None:
-    whole = LargeRig(110)
+    whole = LargeRig(140)
     whole.join()
     kinds = []
     for turns in range(whole.finish() + 1):
-        rig = LargeRig(110)
+        rig = LargeRig(140)
         answers = rig.join()
         for _ in range(turns):
             rig.take_turn(TURN)
@@ -182,10 +182,10 @@ def test_another_coordinator_finds_one_kind_or_the_other(compacted: bool) -> Non
 
 @pytest.mark.feature("CG-16")
 def test_an_upgrade_that_cannot_be_written_leaves_a_classic_group() -> None:
-    whole = LargeRig(110)
+    whole = LargeRig(140)
     whole.join()
     for turns in range(whole.finish() - 1):
-        rig = LargeRig(110)
+        rig = LargeRig(140)
         answers = rig.join()
         for _ in range(turns):
             rig.take_turn(TURN)
@@ -206,7 +206,7 @@ def test_an_upgrade_that_cannot_be_written_leaves_a_classic_group() -> None:
 
 @pytest.mark.feature("CG-16")
 def test_a_large_group_that_cannot_be_upgraded_stays_as_it_is() -> None:
-    rig = LargeRig(110, shares={109: [0]})
+    rig = LargeRig(140, shares={139: [0]})
     answers = rig.join()
     rig.finish()
     assert isinstance(answers[0], ConsumerGroupHeartbeatResponse)

@@ -279,6 +279,11 @@ def balance(scene: Scene) -> None:
         result = finish(controller.run_periodic(len(cluster.log), cluster.now_ms))
         assert result.response
         scene.take(result, expected)  # type: ignore[arg-type]
+    for _ in range(5):
+        result = finish(controller.run_periodic(len(cluster.log), cluster.now_ms))
+        cluster.append(result)
+    due_ms = controller.next_periodic_ms(cluster.now_ms)
+    assert not result.response and due_ms is not None and due_ms > cluster.now_ms, "all is done for now"
 
 
 # -- directories
