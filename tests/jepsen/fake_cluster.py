@@ -39,6 +39,9 @@ class FakeCluster:
     name: str = "fake"
     bootstrap_servers: str = "nowhere:1"
     brokers: Sequence[str] = ("broker-1", "broker-2", "broker-3")
+    hosts: Mapping[str, Sequence[str]] = field(
+        default_factory=lambda: {"host-1": ["broker-1", "broker-2"], "host-2": ["broker-3"]}
+    )
     controllers: Sequence[str] = ("controller-101", "controller-102", "controller-103")
     on_loss: Callable[[str], None] = lambda name: None
     fails: str = ""
