@@ -79,7 +79,7 @@ class Row:
         ]
 
 
-HEADS = ("", "ready s", "cpu s", "memory MiB", "with records MiB", "reset ms", "clients")
+HEADS = ("", "ready s", "cpu s", "memory MiB", "after records MiB", "reset ms", "clients")
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -141,8 +141,8 @@ class Upgrades:
         return outcome
 
     def _turns(self, upgrade: _Upgrade) -> Iterator[Outcome | None]:
-        """Take the turns, each of which writes and answers something; the group is a consumer group after the last one. Raises KafkaError
-        GROUP_ID_NOT_FOUND.
+        """Take the turns, each of which writes and answers something; the group is a consumer group after the last one.
+        Raises KafkaError GROUP_ID_NOT_FOUND.
         """
         group = upgrade.group
         group_id = group.group_id
