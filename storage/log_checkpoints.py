@@ -25,7 +25,7 @@ from barnabas.storage.shortage import is_shortage
 _log = logging.getLogger(__name__)
 
 
-def _start_to_note(log: PartitionLog) -> int | None:
+def start_to_note(log: PartitionLog) -> int | None:
     """None if the name of the first file says it. A start above the recovery point waits for a flush: after a power
     cut the log might end before it, and recovery would empty the log. A tiered log starts before its first file.
     """
@@ -37,7 +37,7 @@ def _start_to_note(log: PartitionLog) -> int | None:
 
 _CHECKPOINTED: dict[str, Callable[[PartitionLog], int | None]] = {
     RECOVERY_POINT_CHECKPOINT: lambda log: log.recovery_point,
-    LOG_START_OFFSET_CHECKPOINT: _start_to_note,
+    LOG_START_OFFSET_CHECKPOINT: start_to_note,
     REPLICATION_OFFSET_CHECKPOINT: lambda log: log.flushes.high_watermark_after_a_crash,
     CLEANER_OFFSET_CHECKPOINT: lambda log: log.cleaned_to,
 }

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from barnabas.settings.topic import TopicConfig
-from barnabas.storage.directories import _start_to_note
 from barnabas.storage.log import OffsetOutOfRange, PartitionLog
+from barnabas.storage.log_checkpoints import start_to_note
 from barnabas.storage.producer_snapshot_format import CorruptSnapshot, encode_snapshot
 from tests.storage.rig import DIRECTORY, NOW_MS, Rig, all_offsets, append, batch, producer_batch, small_segments
 
@@ -92,7 +92,7 @@ def test_records_deleted_by_a_client_leave_the_disk_even_if_they_were_never_copi
 
 
 def restarted(rig: Rig, log: PartitionLog, *, clean: bool) -> PartitionLog:
-    noted, recovery_point = _start_to_note(log) or 0, log.recovery_point
+    noted, recovery_point = start_to_note(log) or 0, log.recovery_point
     high_watermark = log.high_watermark
     if clean:
         log.close()
@@ -253,7 +253,7 @@ def test_the_log_start_of_a_tiered_log_is_always_noted() -> None:
     log.flush()
     copied(log, 3)
     log.delete_old_segments(NOW_MS)
-    assert _start_to_note(log) is None, "0 is the default"
+    assert start_to_note(log) is None, "0 is the default"
     log.advance_log_start_offset(3)
-    assert _start_to_note(log) == 3
+    assert start_to_note(log) == 3
     assert rig.disk.exists(DIRECTORY)
