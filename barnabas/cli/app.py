@@ -31,6 +31,7 @@ _COMMANDS = {
     "page": "page",
     "registry": "registry",
     "pipeline": "pipeline",
+    "lake": "lake",
     "storage": "storage",
     "log": "log",
     "systemd": "systemd",

@@ -13,6 +13,7 @@ from barnabas.cli import (
     pipeline_replay,
     pipeline_segments,
     pipeline_snapshot,
+    pipeline_table,
 )
 
 app = typer.Typer(rich_markup_mode=None)
@@ -22,6 +23,7 @@ for _name, _module in (
     ("export", pipeline_export),
     ("replay", pipeline_replay),
     ("snapshot", pipeline_snapshot),
+    ("table", pipeline_table),
     ("lag", pipeline_lag),
     ("generate", pipeline_generate),
     ("segments", pipeline_segments),

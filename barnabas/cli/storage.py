@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from barnabas.cli.check_bucket import check_bucket
 from barnabas.cli.first_voters import InitialControllers, Standalone, first_voters
 from barnabas.cli.log_ends import log_ends
 from barnabas.cli.node_config import Config, load
@@ -199,3 +200,4 @@ def _levels(release_version: str | None, features: list[str] | None) -> dict[str
 app.command("backup")(backup)
 app.command("log-ends")(log_ends)
 app.command("restore")(restore)
+app.command("check-bucket")(check_bucket)

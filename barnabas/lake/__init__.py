@@ -1,0 +1,1 @@
+"""Topics as Iceberg tables: a process beside the cluster, each committed record exactly once."""
