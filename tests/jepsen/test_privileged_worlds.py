@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,6 +13,8 @@ import trio
 
 from barnabas import Admin, NewTopic, Producer
 from barnabas.cluster.errors import ClusterError
+from nemeses.changes import Operator, Quorum
+from nemeses.nemesis import Fault, Nemesis
 from operations import Place
 from worlds import compose, netns
 from worlds.cluster import LinkFault
@@ -158,6 +161,34 @@ def test_real_packets_are_dropped(tmp_path: Path) -> None:
 
     run_in(WorldOptions("netns", 1, tmp_path, faults=("partition",)), tale)
     assert mentions_of(tags[0]) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.feature("FI-04", "KR-14")
+def test_voters_in_namespaces_are_added_and_removed(tmp_path: Path) -> None:
+    if reason := netns.reason_against():
+        pytest.skip(reason)
+
+    async def tale(cluster: NetnsWorld) -> None:
+        assert "voters" not in cluster.cannot
+        nemesis = Nemesis(cluster, ["voters"], random.Random(1), 1.0)
+        operator = Operator(Fault(nemesis, 1, "voters", random.Random(1), 1.0))
+
+        async def quorum_of(voters: int, observers: int) -> Quorum:
+            with trio.fail_after(40):
+                while True:
+                    quorum = await operator.quorum()
+                    if quorum and (len(quorum.voters), len(quorum.observers)) == (voters, observers):
+                        return quorum
+                    await trio.sleep(0.1)
+
+        first = await quorum_of(3, 1)
+        assert await operator.add(first.observers[0])
+        await quorum_of(4, 0)
+        assert await operator.remove(first.voters[0])
+        await quorum_of(3, 1)
+
+    run_in(WorldOptions("netns", 1, tmp_path, faults=("voters",)), tale)
 
 
 @pytest.mark.docker
