@@ -1,7 +1,9 @@
 # The first run of a target makes .venv; later runs reuse it unless pyproject.toml or constraints.txt changed.
 #
 #   make up                      three brokers and three controllers on this machine: 127.0.0.1:9092 to 9094
+#   make up BROKERS=12 CELLS=4   the same with more brokers, four on each host (docs/cells.md)
 #   make up BASE_PORT=20000 DATA=/tmp/other SET="num.partitions=3 min.insync.replicas=1"
+#   make up S3=1                 the same with an S3 server and tiered storage on it
 #   make status | down           show or stop the cluster
 #   make clean | distclean       remove data and build files | and .venv
 #   make demo                    kill a leader and the active controller under load; no record is lost
@@ -23,6 +25,8 @@
 #   make attack                  cost of hostile clients
 #   make scale PARTITIONS=30000  memory, failover, stop and start of a cluster with many partitions
 #   make bench-delayed           a million delayed records: memory, lateness, rate
+#   make s3-test                 stores and brokers while an S3 server is killed under them
+#   make dev-bench               barnabas dev and proxy beside kfake, mockafka, Kafka's JVM, Toxiproxy
 
 DATA ?= .cluster
 BASE_PORT ?=
@@ -35,6 +39,7 @@ MINUTES ?=
 SAMPLE ?=
 SEED ?=
 PARTITIONS ?=
+VERSITYGW ?= v1.8.0
 
 # The first Python of at least 3.11 that can make a virtual environment.
 PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
@@ -44,10 +49,10 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: settings map package-test upgrade-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat compat-nightly kafka-tests lock docker-test simulate suite attack scale mutants help features diagrams bench bench-delayed compiled
+.PHONY: s3-test versitygw settings map package-test upgrade-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat compat-nightly kafka-tests lock docker-test simulate suite attack scale mutants help features diagrams bench bench-delayed dev-bench compiled
 
 help:
-	@sed -n '3,28s/^# \{0,1\}//p' Makefile
+	@sed -n '3,29s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
@@ -69,7 +74,7 @@ INSTALL = $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
 .venv/installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into .venv, with tools for tests"
 	@$(INSTALL) '.[dev]'
-	@touch $@ .venv/installed
+	@touch $@ .venv/installed-s3 .venv/installed
 
 .venv/installed-compat: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into .venv, with other projects' clients"
@@ -91,8 +96,22 @@ INSTALL = $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
 	@$(INSTALL) '.[dev,pipeline-demo]'
 	@touch $@ .venv/installed-dev .venv/installed
 
-up: .venv/installed
-	@$(BARNABAS) up --data $(DATA) $(if $(SECURE),--secure) \
+# An S3 server of one file. The first build takes minutes.
+.cache/versitygw/versitygw:
+	@command -v go >/dev/null || { echo "make: versitygw needs Go 1.25 or newer to build; or put versitygw on the PATH"; exit 1; }
+	@echo "building the S3 server versitygw, once"
+	@GOBIN=$(CURDIR)/.cache/versitygw go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW)
+
+versitygw:
+	@command -v versitygw >/dev/null || $(MAKE) --silent --no-print-directory .cache/versitygw/versitygw
+
+.venv/installed-s3: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing into .venv, with S3"
+	@$(INSTALL) '.[s3]'
+	@touch $@ .venv/installed
+
+up: .venv/installed $(if $(S3),.venv/installed-s3 versitygw)
+	@$(BARNABAS) up --data $(DATA) $(if $(SECURE),--secure) $(if $(S3),--s3) \
 		$(if $(BROKERS),--brokers $(BROKERS)) $(if $(CELLS),--cells $(CELLS)) $(if $(BASE_PORT),--base-port $(BASE_PORT)) $(foreach pair,$(SET),--set '$(pair)')
 
 down: .venv/installed
@@ -150,7 +169,7 @@ page-test: .venv/installed-page-test
 lock:
 	@$(PYTHON) -m venv .venv/lock && .venv/lock/bin/pip install --quiet pip-tools
 	@.venv/lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-annotate --no-header \
-	    --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --upgrade --extra page --extra registry \
+	    --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --upgrade --extra page --extra registry --extra s3 \
 	    --output-file .venv/lock/requirements.lock pyproject.toml docker/build.in
 	@{ grep '^#' docker/requirements.lock | head -2; grep -v -e '^#' -e '^$$' .venv/lock/requirements.lock; } > .venv/lock/whole
 	@mv .venv/lock/whole docker/requirements.lock
@@ -159,6 +178,9 @@ lock:
 	    --extra pipeline-demo --output-file .venv/lock/constraints.txt pyproject.toml
 	@{ grep '^#' constraints.txt; grep -v -e '^#' -e '^$$' .venv/lock/constraints.txt; } > .venv/lock/whole
 	@mv .venv/lock/whole constraints.txt
+
+s3-test: .venv/installed-dev versitygw
+	@$(BIN)/pytest tests/runtime/stores tests/broker/remote/test_tiers_on_s3.py tests/barnabas/cluster/test_local_store.py $(ARGS)
 
 docker-test: .venv/installed-compat
 	@$(BIN)/pytest tests/docker -m docker $(ARGS)
@@ -194,6 +216,9 @@ scale: .venv/installed-dev
 
 bench-delayed: .venv/installed-dev
 	@$(BIN)/python bench/delayed.py $(if $(BASE_PORT),--base-port $(BASE_PORT)) $(ARGS)
+
+dev-bench: .venv/installed-compat
+	@$(BIN)/python bench/dev.py $(ARGS)
 
 attack: .venv/installed-dev
 	@$(BIN)/python jepsen-style attack $(if $(BASE_PORT),--base-port $(BASE_PORT)) $(ARGS)

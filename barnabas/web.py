@@ -1,9 +1,10 @@
-"""HTTP by hypercorn, for the page and the schema registry: a port of ours, and an application behind it."""
+"""HTTP and HTTPS by hypercorn, for the page, the proxy and the schema registry: a port, and an application."""
 
 from __future__ import annotations
 
 import os
 import socket
+import ssl
 
 import trio
 from hypercorn.config import Config
@@ -15,6 +16,7 @@ from barnabas.cluster.errors import ClusterError
 MOST_HEAD_BYTES = 16 << 10
 TAKES_NOTHING_SECONDS = 10.0
 """A connection that takes nothing for so long is reset. Clients connect again."""
+HANDSHAKE_SECONDS = 10.0
 
 
 def listen(host: str, port: int, what: str) -> socket.socket:
@@ -31,11 +33,30 @@ def listen(host: str, port: int, what: str) -> socket.socket:
     return listener
 
 
+class _Config(Config):
+    """A configuration whose certificates are in a context already."""
+
+    tls: ssl.SSLContext | None = None
+    ssl_handshake_timeout = HANDSHAKE_SECONDS
+
+    @property
+    def ssl_enabled(self) -> bool:
+        return self.tls is not None
+
+    def create_ssl_context(self) -> ssl.SSLContext | None:
+        return self.tls
+
+
 async def serve_app(
-    app: Framework, listener: socket.socket, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    app: Framework,
+    listener: socket.socket,
+    tls: ssl.SSLContext | None = None,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serves until cancelled; started when it accepts requests."""
-    config = Config()
+    """Serves until cancelled, with `tls` over HTTPS; started when it accepts requests."""
+    config = _Config()
+    config.tls = tls
     # Hypercorn opens the socket again by its descriptor.
     config.bind = [f"fd://{listener.detach()}"]
     config.errorlog = None

@@ -26,6 +26,10 @@ IN_A_REQUEST = 20
 IDLE_SECONDS = 20.0
 LIMIT_SECONDS = 600.0
 POLL_SECONDS = 0.5
+SAMPLE_SECONDS = 0.1
+SAMPLED = 10
+"""Topics that are described while a change is waited for. To describe all of them costs the brokers and this program
+seconds of the processor, which would be part of what is measured."""
 QUIET_CORES = 0.2
 KILLED = "broker-3"
 BUSY = "busy for"
@@ -78,29 +82,38 @@ class Scale:
         if killed:
             raise TimeoutError(f"killed, because they did not stop: {', '.join(killed)}")
 
-    def _start(self) -> None:
+    def _start(self) -> float:
         self._cluster.up()
         self._cluster.wait_ready(LIMIT_SECONDS)
-        self._wait(lambda parts: all(len(isr) == 3 for _, isr in parts))
+        return self._wait(lambda parts: all(len(isr) == 3 for _, isr in parts))
 
     def _describe(self) -> None:
         with self._admin() as admin:
             found = admin.describe_topics(self._topics)
         assert sum(len(topic.partitions) for topic in found.values()) == self._partitions
 
-    def _wait(self, is_done: Callable[[Iterable[tuple[int, list[int]]]], bool]) -> None:
-        """Until leaders and in-sync replicas of all partitions are as wanted."""
+    def _wait(self, is_done: Callable[[Iterable[tuple[int, list[int]]]], bool]) -> float:
+        """Until leaders and in-sync replicas of all partitions are as wanted. Returns the time at which the look that
+        found that began."""
+        sample = list({*self._topics[:: max(1, len(self._topics) // SAMPLED)], self._topics[-1]})
         end = time.monotonic() + LIMIT_SECONDS
         with self._admin() as admin:
-            while time.monotonic() < end:
-                # A broker that is behind does not know all of them yet.
-                topics = admin.describe_topics(self._topics).succeeded
-                parts = [part for topic in topics.values() for part in topic.partitions]
-                if len(parts) == self._partitions and is_done([(part.leader, list(part.isr)) for part in parts]):
-                    return
-                # To describe them all costs a broker time that it needs for the work that is measured.
-                time.sleep(POLL_SECONDS)
+            while (began := time.monotonic()) < end:
+                if not self._is_done(admin, sample, is_done):
+                    time.sleep(SAMPLE_SECONDS)
+                elif self._is_done(admin, self._topics, is_done):
+                    return began
+                else:
+                    time.sleep(POLL_SECONDS)
         raise TimeoutError(f"not done after {LIMIT_SECONDS} s")
+
+    def _is_done(
+        self, admin: Admin, names: list[str], is_done: Callable[[Iterable[tuple[int, list[int]]]], bool]
+    ) -> bool:
+        # A broker that is behind does not know all of them yet.
+        topics = admin.describe_topics(names).succeeded
+        parts = [part for topic in topics.values() for part in topic.partitions]
+        return len(parts) == len(names) * IN_A_TOPIC and is_done([(part.leader, list(part.isr)) for part in parts])
 
     def _settle(self) -> None:
         """Until the brokers have made their logs: the controllers count replicas as in sync from the beginning."""
@@ -134,14 +147,13 @@ class Scale:
             text = self._cluster.layout.log_file(node).read_text(errors="replace")
             self._results.add(f"scale.busy.{node.name}", "reports", 1, text.count(BUSY))
 
-    def _timed(self, name: str, work: Callable[[], object], **fields: float) -> None:
+    def _timed(self, name: str, work: Callable[[], float | None], **fields: float) -> None:
+        """`work` returns the time at which it was done, None: when it returns."""
         started = time.monotonic()
         cpu = cpu_s(self._pids())
-        work()
-        spent = time.monotonic() - started
-        self._results.add(
-            f"scale.{name}", "s", 1, spent, partitions=self._partitions, cpu_s=cpu_s(self._pids()) - cpu, **fields
-        )
+        done = work() or time.monotonic()
+        fields["cpu_s"] = cpu_s(self._pids()) - cpu
+        self._results.add(f"scale.{name}", "s", 1, done - started, partitions=self._partitions, **fields)
 
     def _pids(self, role: str = "") -> list[int]:
         running = [node for node in self._cluster.processes() if node.state == State.RUNNING.value]

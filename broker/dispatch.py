@@ -28,7 +28,7 @@ from barnabas.broker.apis.group_describe import (
     streams_group_describe,
 )
 from barnabas.broker.apis.group_offsets import TransactionalOffsetPorts, offset_commit, offset_delete, txn_offset_commit
-from barnabas.broker.apis.list_offsets import list_offsets, offset_for_leader_epoch
+from barnabas.broker.apis.list_offsets import ListOffsetsPorts, list_offsets, offset_for_leader_epoch
 from barnabas.broker.apis.log_dirs import LogDirPorts, describe_log_dirs
 from barnabas.broker.apis.markers import MarkerPorts, write_txn_markers
 from barnabas.broker.apis.metadata import MetadataPorts, metadata
@@ -113,10 +113,11 @@ class DataPorts:
 
 
 def data_handlers(ports: DataPorts) -> Handlers:
+    offsets = ListOffsetsPorts(ports.lookup, ports.fetch.remote)
     return {
         ApiKey.PRODUCE: when_here(ports.publisher, partial(produce, ports.produce)),
         ApiKey.FETCH: when_here(ports.publisher, partial(fetch, ports.fetch)),
-        ApiKey.LIST_OFFSETS: when_here(ports.publisher, partial(list_offsets, ports.lookup)),
+        ApiKey.LIST_OFFSETS: when_here(ports.publisher, partial(list_offsets, offsets)),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: partial(offset_for_leader_epoch, ports.lookup),
         ApiKey.DELETE_RECORDS: partial(delete_records, ports.delete_records),
         ApiKey.DESCRIBE_PRODUCERS: partial(describe_producers, ports.lookup),

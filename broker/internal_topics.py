@@ -1,13 +1,18 @@
-"""The internal topics of coordinators: created on first use, with Kafka's settings."""
+"""The internal topics of coordinators and of tiered storage: created on first use, with Kafka's settings."""
 
 from __future__ import annotations
 
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from barnabas.settings.broker import BrokerSettings
+from barnabas.settings.remote_metadata import RemoteMetadataSettings
+from barnabas.storage.remote.metadata_records import REMOTE_METADATA_TOPIC
 
 GROUP_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
 SHARE_TOPIC = "__share_group_state"
+
+NEVER_TIERED = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC, SHARE_TOPIC, REMOTE_METADATA_TOPIC})
+"""Topics whose remote.storage.enable has no effect."""
 
 
 def internal_topic(name: str, settings: BrokerSettings) -> CreatableTopic | None:
@@ -44,6 +49,19 @@ def internal_topic(name: str, settings: BrokerSettings) -> CreatableTopic | None
                 # The coordinator deletes what it does not need.
                 "retention.ms": "-1",
                 "segment.bytes": str(settings.share_coordinator_state_topic_segment_bytes),
+            },
+        )
+    if name == REMOTE_METADATA_TOPIC:
+        remote = RemoteMetadataSettings.of(settings.raw)
+        return _topic(
+            name,
+            remote.num_partitions,
+            remote.replication_factor,
+            {
+                "cleanup.policy": "delete",
+                "min.insync.replicas": str(remote.min_insync_replicas),
+                "remote.storage.enable": "false",
+                "retention.ms": str(remote.retention_ms),
             },
         )
     return None

@@ -163,6 +163,13 @@ class LogStore:
             partition_log.topic, partition_log.partition, self._world.wall_clock.now_ms()
         )
 
+    def put_aside(self, partition_log: PartitionLog) -> None:
+        """See `broker.replication.partitions.LogStore`."""
+        topic, index, now_ms = partition_log.topic, partition_log.partition, self._world.wall_clock.now_ms()
+        log.warning("%s-%d is put aside: a snapshot of the metadata has no such replica on this broker", topic, index)
+        self.directories.drop_future((topic, index), now_ms, stray=True)
+        self.directories.mark_stray(topic, index, now_ms)
+
     async def close(self, broker_epoch: int) -> None:
         """Close all logs cleanly, in a worker thread; none is created from now on."""
         self.is_closing = True

@@ -55,7 +55,11 @@ class MetadataSteps:
             parts.telemetry.configs_are(delta.after.configs)
         if METADATA_VERSION in delta.changed_features:
             self._report_directories(delta.after)
+        if any(len(topic.changed_partitions) > 1 for topic in delta.changed_topics.values()):
+            parts.expect_many_changes()
         yield from parts.partitions.apply_delta(delta)
+        if parts.remote is not None:
+            yield from parts.remote.metadata_changed(delta)
         self._look_at_deliveries(delta)
         parts.coordination.metadata_changed(delta)
         if SHARE_VERSION in delta.changed_features and not parts.share_groups_are_enabled():

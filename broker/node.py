@@ -18,7 +18,7 @@ from barnabas.broker.node_pages import make_observatory
 from barnabas.broker.parts import BrokerParts
 from barnabas.broker.periodic import PeriodicPorts, PeriodicWork
 from barnabas.broker.serving import dispatcher_of, make_server
-from barnabas.broker.setting_checks import warn_of_other_defaults
+from barnabas.broker.setting_checks import reason_against_disabling_tiers, warn_of_other_defaults
 from barnabas.broker.timers import run_timers
 from barnabas.kraft.node import ControllerNode, run_replica
 from barnabas.kraft.quorum_watch import without_controllers
@@ -111,6 +111,8 @@ class BrokerNode:
         parts.nursery.start_soon(run_timers, parts.world, parts.wheel, self._timer_failed)
         await parts.metadata_log.caught_up.wait()
         image = parts.metadata_log.image
+        if (reason := reason_against_disabling_tiers(image, parts.static)) is not None:
+            raise CannotRun(reason)
         threads = parts.static.num_recovery_threads_per_data_dir
         # A topic has many partitions: its config is resolved once.
         await parts.store.load(cache(partial(parts.topic_config, image)), threads)
@@ -122,6 +124,8 @@ class BrokerNode:
         await parts.published.wait()
         parts.nursery.start_soon(parts.assignments.run)
         parts.nursery.start_soon(self._periodic_work().run)
+        if parts.remote is not None:
+            parts.nursery.start_soon(parts.remote.run)
         for listener in parts.static.listeners:
             await self._serve(listener)
         log.info("serving on %s", ", ".join(map(str, parts.static.listeners)))

@@ -72,6 +72,8 @@ def _families(parts: BrokerParts) -> list[Families]:
         partial(process_families, world),
         lambda: space_families(world.disk, [it.path for it in parts.store.directories.online]),
     ]
+    if parts.remote is not None:
+        families.append(parts.remote.families)
     if controller is not None:
         families.append(lambda: controller_families(controller.service, world))
         families.append(partial(controller.quotas.families, OF_CONTROLLERS))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import replace
 from functools import partial
 
 import trio
@@ -25,6 +26,7 @@ from barnabas.broker.fetch_sessions import PARTITION_BYTES, FetchSessions
 from barnabas.broker.fetch_wakeups import FetchWakeups, Work
 from barnabas.broker.forwarding import Forwarding, ForwardingPorts
 from barnabas.broker.group_lag import GroupLagPorts, GroupLags
+from barnabas.broker.internal_topics import NEVER_TIERED
 from barnabas.broker.keyed_queues import KeyedQueues
 from barnabas.broker.lifecycle import BrokerLifecycle, BrokerState, HeartbeatTimes
 from barnabas.broker.log_store import LogStore
@@ -33,6 +35,8 @@ from barnabas.broker.metadata_follower import MetadataFollower
 from barnabas.broker.metadata_publisher import MetadataPublisher
 from barnabas.broker.purgatory import Purgatory
 from barnabas.broker.registration import registration
+from barnabas.broker.remote.metadata_topic import RemoteMetadata, RemoteMetadataPorts
+from barnabas.broker.remote.parts import RemoteParts, RemotePartsPorts
 from barnabas.broker.replication.fetcher import Fetchers, FetchSettings
 from barnabas.broker.replication.isr_changes import IsrChanges
 from barnabas.broker.replication.log_dir_moves import LogDirMoves, MovePorts
@@ -73,6 +77,7 @@ from barnabas.runtime.worker import Worker
 from barnabas.runtime.world import World
 from barnabas.settings.broker import BrokerSettings
 from barnabas.settings.describe import BrokerLayers
+from barnabas.settings.errors import SettingsError
 from barnabas.settings.node import CLUSTER_SCOPE
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.log import PartitionLog
@@ -129,6 +134,10 @@ class BrokerParts:
         self._wire_shares()
         self._wire_disks()
         self._wire_quotas()
+        self.remote = self._remote_parts()
+        """Tiered storage; None: it is off."""
+        if self.remote is not None:
+            self.fetchers.remote_states = self.remote.reading.states
         self.bytes_out = BytesOut()
         self.produce_conversions = Conversions(world.stopwatch)
         self.fetch_conversions = Conversions(world.stopwatch)
@@ -229,6 +238,7 @@ class BrokerParts:
                 session_timeout_ms=settings.broker_session_timeout_ms,
                 decisions=self.decisions,
                 committed=self._partition_committed,
+                begins_behind_copied=lambda: self.settings.follower_fetch_last_tiered_offset_enable,
             ),
             self.topic_config,
             self._broker_epoch,
@@ -325,6 +335,44 @@ class BrokerParts:
         if REPORTER in re.split(r"\s*,\s*", settings.raw.get("metric.reporters", "").strip()):
             self.telemetry = ClientTelemetry(world.chance, settings.telemetry_max_bytes)
 
+    def _remote_parts(self) -> RemoteParts | None:
+        world, settings = self.world, self.static
+        if not settings.remote_log_storage_system_enable:
+            return None
+        assert settings.remote_store is not None
+        if world.object_store is None:
+            raise CannotRun("tiered storage is on, but this world has no object stores")
+        try:
+            store = world.object_store(settings.remote_store)
+        except SettingsError as error:
+            raise CannotRun(str(error)) from None
+        metadata = RemoteMetadata(
+            RemoteMetadataPorts(
+                world=world,
+                background=self.background,
+                node_id=settings.node_id,
+                image=lambda: self.metadata.image,
+                partitions=self.partitions,
+                channel_to=partial(self._channel_to, purpose="remote-metadata"),
+                create_internal=self.coordination.auto_topics.create_internal,
+                settings=self.current_settings,
+            )
+        )
+        return RemoteParts(
+            RemotePartsPorts(
+                world=world,
+                directory=settings.metadata_directory,
+                node_id=settings.node_id,
+                settings=self.current_settings,
+                partitions=self.partitions,
+                metadata=metadata,
+                background=self.background,
+                decisions=self.decisions,
+                memory_bytes=self.limits.memory_limit_bytes,
+            ),
+            store,
+        )
+
     def what_is_missing(self) -> str:
         """Reason why clients are not served well yet, in one line; empty if they are."""
         if self.controller is not None and (reason := self.controller.reason_not_ready()):
@@ -353,6 +401,10 @@ class BrokerParts:
     def _afterwards(self, work: Work) -> None:
         self.server.afterwards(work)
 
+    def expect_many_changes(self) -> None:
+        """Many partitions are about to change."""
+        self._fetch_wakeups.expect_many()
+
     def _partition_changed(self, partition: Partition) -> None:
         self._fetch_wakeups.changed(partition)
         self.shares.partition_changed(partition)
@@ -361,12 +413,16 @@ class BrokerParts:
 
     def _partition_committed(self, partition: Partition) -> None:
         self._fetch_wakeups.committed(partition)
+        if self.remote is not None:
+            self.remote.partition_committed(partition)
         self.shares.partition_changed(partition)
 
     def _leadership_changed(self, partition: Partition) -> None:
         self.deliveries.look(partition)
         self.coordination.leadership_changed(partition)
         self.shares.leadership_changed(partition)
+        if self.remote is not None:
+            self.remote.leadership_changed(partition)
 
     def _broker_epoch(self) -> int:
         return self.lifecycle.broker_epoch
@@ -415,7 +471,10 @@ class BrokerParts:
         return share_groups_are_enabled(self.metadata.image)
 
     def topic_config(self, image: MetadataImage, topic: str) -> TopicConfig:
-        return TopicConfig.resolve(image.config(TOPIC_RESOURCE, topic), self.layers(image).merged())
+        config = TopicConfig.resolve(image.config(TOPIC_RESOURCE, topic), self.layers(image).merged())
+        if config.remote_storage_enable and topic in NEVER_TIERED:
+            return replace(config, remote_storage_enable=False)
+        return config
 
     def layers(self, image: MetadataImage) -> BrokerLayers:
         return BrokerLayers(

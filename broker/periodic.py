@@ -148,14 +148,13 @@ async def _every(interval_ms: int, job: Job) -> None:
         await job()
 
 
-async def in_slices(partitions: Iterable[P], wanted: Callable[[P], bool] | None = None) -> AsyncIterator[P]:
-    """All partitions, or those that are `wanted`, with turns of others between them."""
+async def in_slices(partitions: Iterable[P], wanted: Callable[[list[P]], list[P]] = list) -> AsyncIterator[P]:
+    """All partitions, or those of each slice that are `wanted`, with turns of others between the slices."""
     everything = list(partitions)
     for start in range(0, len(everything), SLICE):
         if start:
             await trio.lowlevel.checkpoint()
-        part = everything[start : start + SLICE]
-        for partition in part if wanted is None else filter(wanted, part):
+        for partition in wanted(everything[start : start + SLICE]):
             yield partition
 
 
@@ -170,8 +169,8 @@ class FlushedPartition(Protocol):
     def log(self) -> PartitionLog: ...
 
 
-def _may_need_flush(partition: FlushedPartition) -> bool:
-    return not partition.log.flushes.are_out_of_question
+def _may_need_flush(partitions: list[FlushedPartition]) -> list[FlushedPartition]:
+    return [each for each in partitions if not each.log.flushes.are_out_of_question]
 
 
 async def flush_logs(world: World, store: LogStore, partitions: Iterable[FlushedPartition]) -> None:

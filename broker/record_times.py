@@ -33,6 +33,9 @@ def ends_of(log: PartitionLog, offsets: Iterable[int], known: Mapping[int, int])
 def time_of_next(log: PartitionLog, offset: int) -> int:
     """The timestamp of the first committed record at or after `offset`. Raises KafkaError, OSError."""
     offset = max(offset, log.log_start_offset)
+    if offset < log.local_log_start_offset:
+        # Only a remote segment has it.
+        return UNKNOWN
     for _ in range(_MAX_HOPS):
         found = log.read(offset, 1, log.high_watermark)
         if found is None:

@@ -14,6 +14,7 @@ from barnabas.broker.apis.fetch import FetchPorts
 from barnabas.broker.apis.log_dirs import LogDirPorts
 from barnabas.broker.apis.metadata import MetadataPorts
 from barnabas.broker.apis.produce_request import ProducePorts
+from barnabas.broker.apis.remote_fetch import RemoteReadPorts
 from barnabas.broker.apis.share_calls import SharePorts
 from barnabas.broker.dispatch import (
     ClusterHandlerPorts,
@@ -27,6 +28,7 @@ from barnabas.broker.dispatch import (
 )
 from barnabas.broker.parts import BrokerParts
 from barnabas.broker.seen_addresses import SeenAddresses
+from barnabas.broker.shares.remote_records import SharedRemoteRecords
 from barnabas.runtime.dispatch import Dispatcher, Execution
 from barnabas.runtime.server import Server
 
@@ -89,6 +91,7 @@ def _data_handlers(parts: BrokerParts) -> Handlers:
         monotonic=world.monotonic,
         settings=settings,
         throttle=parts.throttles.leader,
+        remote=_remote_ports(parts),
     )
     deletions = DeleteRecordsPorts(lookup, parts.deletions, world.monotonic)
     log_dirs = LogDirPorts(
@@ -98,6 +101,12 @@ def _data_handlers(parts: BrokerParts) -> Handlers:
         parts.store, parts.partitions, parts.log_dir_moves, parts.cordoned_ids, world.wall_clock
     )
     return data_handlers(DataPorts(parts.publisher, lookup, produce, fetch, deletions, log_dirs, alter_log_dirs))
+
+
+def _remote_ports(parts: BrokerParts) -> RemoteReadPorts | None:
+    if parts.remote is None:
+        return None
+    return RemoteReadPorts(parts.remote.reading.reads, parts.wheel, parts.world.monotonic, parts.current_settings)
 
 
 def _share_handlers(parts: BrokerParts) -> Handlers:
@@ -111,6 +120,9 @@ def _share_handlers(parts: BrokerParts) -> Handlers:
             monotonic=parts.world.monotonic,
             settings=parts.current_settings,
             bytes_out=parts.bytes_out,
+            remote=None
+            if parts.remote is None
+            else SharedRemoteRecords(parts.remote.reading.reads, parts.shares.partitions.wake),
         )
     )
 

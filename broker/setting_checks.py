@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from barnabas.broker.controller_channel import ControllerCalls
 from barnabas.broker.internal_topics import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
 from barnabas.kraft.metadata.delta import MetadataDelta
-from barnabas.kraft.metadata.image import BROKER_RESOURCE
+from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from barnabas.kraft.quorum_endpoints import QuorumEndpointsSource
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages.describe_configs import (
@@ -22,6 +22,7 @@ from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsResponse,
 )
 from barnabas.settings.broker import BrokerSettings
+from barnabas.settings.topic import SYSTEM_ENABLE
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,24 @@ def coordinator_topic_differences(delta: MetadataDelta, settings: BrokerSettings
                 f"{name} has {len(topic.partitions)} partitions, but {key} is {own} here: the topic counts; set all"
                 f" brokers to {len(topic.partitions)}, because Apache Kafka's brokers go by their own setting"
             )
+
+
+def reason_against_disabling_tiers(image: MetadataImage, settings: BrokerSettings) -> str | None:
+    """Without tiered storage, logs of tiered topics would forget what is remote; None if nothing is in the way."""
+    if settings.remote_log_storage_system_enable:
+        return None
+    tiered = sorted(
+        name
+        for (kind, name), overrides in image.configs.items()
+        if kind == TOPIC_RESOURCE and overrides.get("remote.storage.enable", "").strip().lower() == "true"
+    )
+    if not tiered:
+        return None
+    more = f" and {len(tiered) - 1} more" if len(tiered) > 1 else ""
+    return (
+        f"{SYSTEM_ENABLE} is false, but topic {tiered[0]}{more} has remote.storage.enable=true: delete these topics or"
+        " switch their tiering off first"
+    )
 
 
 async def warn_of_other_defaults(

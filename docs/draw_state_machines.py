@@ -18,6 +18,7 @@ from barnabas.broker.shares import record_state
 from barnabas.broker.transactions import transaction
 from barnabas.client.producer import transaction_manager as client_transactions
 from barnabas.storage import cleaning
+from barnabas.storage.remote import segment as remote_segment
 
 PAGE = Path(__file__).resolve().parent / "state-machines.md"
 
@@ -117,6 +118,13 @@ MACHINES = (
         "truncation and deletion pause it, and pauses are counted.",
         cleaning.Phase.IDLE,
         tuple(cleaning_arrows()),
+    ),
+    Machine(
+        "Remote segment",
+        "A segment in the remote store (KIP-405), as the records of `__remote_log_metadata` move it: "
+        "`storage/remote/segment.py`. A record that repeats its state is allowed; others are ignored.",
+        remote_segment.SegmentState.COPY_SEGMENT_STARTED,
+        tuple(Arrow(before, after, why) for (before, after), why in remote_segment.MOVES.items()),
     ),
 )
 

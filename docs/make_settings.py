@@ -32,6 +32,16 @@ from barnabas.settings.node import (
     QUOTA_SCOPE,
     acts_on,
 )
+from barnabas.settings.object_store import (
+    STORE_ACCESS_KEY,
+    STORE_ENDPOINT,
+    STORE_REGION,
+    STORE_RETRIES,
+    STORE_SECRET_KEY,
+    STORE_TIMEOUT,
+    STORE_URL,
+    STORE_VERIFY,
+)
 from barnabas.settings.topic import BROKER_SYNONYMS
 
 DOCS = Path(__file__).resolve().parent
@@ -87,6 +97,16 @@ those of all brokers together ([quotas.md](quotas.md)). The same on each broker.
 ([cells.md](cells.md)). A partition never gets two replicas on one host. |
 | `{SHARED_LISTENERS}` | none | NAME://host:port, … | Addresses that all brokers of a host listen on together. \
 A connection is served as one of the listener with the same name. |
+| `{STORE_URL}` | none | `file:///path` or `s3://bucket/prefix` | The object store of tiered storage: \
+a directory that all brokers see, or a bucket ([tiered.md](tiered.md)). The same on each broker. |
+| `{STORE_ENDPOINT}` | Amazon's | http(s)://host:port | Address of another S3 server. |
+| `{STORE_REGION}` | us-east-1 | a name | Region of the bucket. |
+| `{STORE_ACCESS_KEY}`, `{STORE_SECRET_KEY}` | from the environment | both or neither | Credentials for the bucket. \
+They are neither logged nor described. |
+| `{STORE_TIMEOUT}` | 30000 | 100 to 600000 | Timeout of one request to the store. |
+| `{STORE_RETRIES}` | 3 | 0 to 20 | Further attempts of a request that failed in a way that may pass. |
+| `{STORE_VERIFY}` | checksum | checksum or full | The proof of a copy: compare the store's checksum, or read \
+all bytes back. |
 
 ## Keys of the authorizer
 

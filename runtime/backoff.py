@@ -13,11 +13,12 @@ def doubled_ms(first_ms: int, max_ms: int, failures: int) -> int:
 
 
 class Backoff:
-    """Exponential backoff; with `chance` its times vary by 20 %."""
+    """Exponential backoff; with `chance` its times vary by `jitter`."""
 
-    __slots__ = ("_chance", "_first_ms", "_max_ms", "failures")
+    __slots__ = ("_chance", "_first_ms", "_jitter", "_max_ms", "failures")
 
-    def __init__(self, first_ms: int, max_ms: int, chance: Chance | None = None) -> None:
+    def __init__(self, first_ms: int, max_ms: int, chance: Chance | None = None, jitter: float = 0.2) -> None:
+        self._jitter = jitter
         self._first_ms = first_ms
         self._max_ms = max_ms
         self._chance = chance
@@ -28,7 +29,10 @@ class Backoff:
         """Time to wait after one more failure."""
         wait_ms = doubled_ms(self._first_ms, self._max_ms, self.failures)
         self.failures += 1
-        return wait_ms if self._chance is None else int(wait_ms * (0.8 + 0.4 * self._chance.random()))
+        return wait_ms if self._chance is None else int(wait_ms * self._factor(self._chance))
+
+    def _factor(self, chance: Chance) -> float:
+        return 1 - self._jitter + 2 * self._jitter * chance.random()
 
     def reset(self) -> None:
         self.failures = 0

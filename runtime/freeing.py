@@ -1,4 +1,4 @@
-"""Frees large messages in steps.
+"""Core: frees large messages in steps.
 
 Python frees an object, and whatever only that object holds, at one go: 65,000 elements take 10 ms and more. Here their
 arrays are emptied a piece at a time. Arrays that something else holds, too, are left alone.

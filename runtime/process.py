@@ -223,7 +223,8 @@ async def _listen_for_signals(
 
 
 def settle_memory() -> None:
-    """Freeze the objects of start-up: the collector need not visit them again."""
+    """Freeze the objects of start-up: the collector need not visit them again. Switches it on if it was off."""
+    gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)

@@ -14,9 +14,13 @@ from barnabas.runtime.clocks import MonotonicClock, WallClock
 from barnabas.runtime.descriptors import count_descriptors
 from barnabas.runtime.disk import RealDisk
 from barnabas.runtime.network import RealNetwork
+from barnabas.runtime.stores.opening import open_store
 from barnabas.runtime.world import World
 
 T = TypeVar("T")
+
+STORE_THREADS = 16
+"""Threads for one object store: they wait for its answers most of the time."""
 
 BLOCKING_THREADS = 8
 """Threads for fsync and recovery; more would only queue for the same disk."""
@@ -32,6 +36,16 @@ class _Threads:
         return await trio.to_thread.run_sync(work, limiter=self._limiter)
 
 
+class _StoreThreads:
+    """Runs requests to an object store. A cancelled caller leaves its request behind, which ends at its timeout."""
+
+    def __init__(self) -> None:
+        self._limiter = trio.CapacityLimiter(STORE_THREADS)
+
+    async def __call__(self, work: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True)
+
+
 def real_world(seed: int | None = None) -> World:
     """The world of this machine; `seed` fixes only its random numbers, which are fit for secrets without one."""
     return World(
@@ -44,4 +58,5 @@ def real_world(seed: int | None = None) -> World:
         stopwatch=time.monotonic,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         count_descriptors=count_descriptors,
+        object_store=lambda settings: open_store(settings, _StoreThreads()),
     )

@@ -11,6 +11,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from barnabas.runtime.object_store import ObjectStore
+from barnabas.settings.object_store import StoreSettings
+
 T = TypeVar("T")
 
 Bytes = bytes | bytearray | memoryview
@@ -232,6 +235,9 @@ class World:
     """(open descriptors of this process, their limit); None if there is no limit."""
     count_work: CountWork | None = None
     """Takes every step of every request, if their work is counted."""
+    object_store: Callable[[StoreSettings], ObjectStore] | None = None
+    """Opens the object store of tiered storage. It connects to nothing yet. Raises `SettingsError`, also if a library
+    is not installed."""
 
 
 @dataclass(frozen=True, slots=True)

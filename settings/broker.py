@@ -10,6 +10,9 @@ from barnabas.settings.errors import SettingsError
 from barnabas.settings.listeners import Listener
 from barnabas.settings.loading import Source, load_node
 from barnabas.settings.node import NodeSettings
+from barnabas.settings.object_store import STORE_URL, StoreSettings
+from barnabas.settings.remote_metadata import RemoteMetadataSettings
+from barnabas.settings.topic import check_local_retention
 
 _LONG_MAX = (1 << 63) - 1
 _INT_MAX = (1 << 31) - 1
@@ -162,9 +165,38 @@ class BrokerSettings(NodeSettings):
     add_partitions_to_txn_retry_backoff_ms: int = 20
     add_partitions_to_txn_retry_backoff_max_ms: int = 100
 
+    follower_fetch_last_tiered_offset_enable: bool = False
+    remote_fetch_max_wait_ms: int = 500
+    remote_list_offsets_request_timeout_ms: int = 30000
+    remote_log_index_file_cache_total_size_bytes: int = 1 << 30
+    remote_log_index_file_cache_ttl_ms: int = 900000
+    remote_log_manager_copier_thread_pool_size: int = 10
+    remote_log_manager_copy_max_bytes_per_second: int = _LONG_MAX
+    remote_log_manager_copy_quota_window_num: int = 11
+    remote_log_manager_copy_quota_window_size_seconds: int = 1
+    remote_log_manager_expiration_thread_pool_size: int = 10
+    remote_log_manager_fetch_max_bytes_per_second: int = _LONG_MAX
+    remote_log_manager_fetch_quota_window_num: int = 11
+    remote_log_manager_fetch_quota_window_size_seconds: int = 1
+    remote_log_manager_follower_thread_pool_size: int = 2
+    remote_log_manager_task_interval_ms: int = 30000
+    remote_log_manager_task_retry_backoff_ms: int = 500
+    remote_log_manager_task_retry_backoff_max_ms: int = 30000
+    remote_log_manager_task_retry_jitter: float = 0.2
+    remote_log_reader_max_pending_tasks: int = 100
+    remote_log_reader_threads: int = 10
+
+    remote_store: StoreSettings | None = None
+    """The object store of tiered storage; None: the file names none."""
+    remote_log_storage_manager_class_name: str | None = None
+    """Kafka's LocalTieredStorage, or a class that has no effect here; use `remote_store`."""
+    remote_log_storage_manager_impl_prefix: str = "rsm.config."
+
     def check(self) -> list[str]:
         """Check rules between keys. Returns warnings; raises `SettingsError` (without a place) for an error."""
         warnings = super().check()
+        if self.raw.get("remote.log.storage.system.enable", "").strip().lower() == "true":
+            RemoteMetadataSettings.of(self.raw)
         if not self.is_combined and self.node_id in [voter.id for voter in self.controller_quorum_voters]:
             raise SettingsError(
                 "the id of a broker must not be in controller.quorum.voters", "node.id", str(self.node_id)
@@ -191,6 +223,12 @@ class BrokerSettings(NodeSettings):
         for path in self.cordoned_log_dirs:
             if path != "*" and path not in self.log_dirs:
                 raise SettingsError("must be in log.dirs", "cordoned.log.dirs", path, ",".join(self.log_dirs))
+        if self.remote_log_storage_system_enable and self.remote_store is None:
+            raise SettingsError(
+                f"tiered storage needs a store: set {STORE_URL}", "remote.log.storage.system.enable", "true", "false"
+            )
+        if self.remote_log_storage_system_enable:
+            check_local_retention(self.topic_defaults, "log.")
         for key, most in (
             ("replica.socket.timeout.ms", self.replica_socket_timeout_ms),
             ("replica.lag.time.max.ms", self.replica_lag_time_max_ms),

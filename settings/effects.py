@@ -15,8 +15,6 @@ WITHOUT_EFFECT_YET = frozenset(
         "internal.metadata.max.batch.size.in.bytes",
         "log.dir.failure.timeout.ms",
         "log.initial.task.delay.ms",
-        "log.local.retention.bytes",
-        "log.local.retention.ms",
         "log.preallocate",
         "metadata.max.retention.bytes",
         "metadata.max.retention.ms",

@@ -38,6 +38,7 @@ from barnabas.settings.node import (
     acts_on,
 )
 from barnabas.settings.oauth import KEYS_OF_OAUTH
+from barnabas.settings.object_store import KEYS_OF_STORE, store_settings
 from barnabas.settings.properties import parse_properties
 
 Node = TypeVar("Node", bound=NodeSettings)
@@ -45,9 +46,15 @@ Node = TypeVar("Node", bound=NodeSettings)
 BOTH_ROLES = ("broker", "controller")
 """`process.roles` of a combined node, in either order."""
 
-_OWN_KEYS = frozenset(
-    {ADVERTISED_AS_SEEN, HTTP_LISTENER, HTTP_TOKEN_FILE, MEMORY_LIMIT, LEGACY_CLIENTS, QUOTA_SCOPE, *KEYS_OF_HOSTS}
-)
+_OWN_KEYS = KEYS_OF_STORE | {
+    ADVERTISED_AS_SEEN,
+    HTTP_LISTENER,
+    HTTP_TOKEN_FILE,
+    MEMORY_LIMIT,
+    LEGACY_CLIENTS,
+    QUOTA_SCOPE,
+    *KEYS_OF_HOSTS,
+}
 
 OVERRIDE = "--set"
 """The source of an override in errors."""
@@ -162,6 +169,7 @@ def _fields(model: type[NodeSettings], keys: _Keys, role: str, combined: bool) -
         fields |= _listeners_of_role(fields, role, keys.source.hostname)
     if role == "broker":
         fields["inter_broker_listener_name"] = _inter_broker_listener(keys, fields)
+        fields["remote_store"] = store_settings(keys.raw)
         fields |= host_fields(keys.raw, fields["listener_security_protocol_map"], names)
     fields["controller_quorum_voters"] = parse_voters(keys.get("controller.quorum.voters", []))
     fields["controller_quorum_bootstrap_servers"] = parse_endpoints(

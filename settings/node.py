@@ -138,6 +138,7 @@ class NodeSettings(BaseModel):
     max_request_partition_size_limit: int = 2000
     quota_window_num: int = 11
     quota_window_size_seconds: int = 1
+    remote_log_storage_system_enable: bool = False
     delegation_token_secret_key: str | None = Field(default=None, repr=False)
     """The same on all nodes. None or empty: the cluster has no delegation tokens."""
     unstable_api_versions_enable: bool = False

@@ -16,6 +16,10 @@ from barnabas.settings.errors import SettingsError
 
 _MINUTE_MS = 60 * 1000
 _HOUR_MS = 60 * _MINUTE_MS
+_AS_WHOLE = -2
+"""Local retention that is the same as that of the whole log."""
+SYSTEM_ENABLE = "remote.log.storage.system.enable"
+"""Broker key: the cluster has tiered storage."""
 
 BROKER_SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "segment.bytes": (("log.segment.bytes", 1),),
@@ -91,7 +95,10 @@ class TopicConfig:
     remote_log_copy_disable: bool = False
     remote_log_delete_on_disable: bool = False
     local_retention_ms: int = -2
+    """-2: as `retention_ms`."""
     local_retention_bytes: int = -2
+    remote_log_storage_system_enable: bool = False
+    """The broker's setting; without it no topic is tiered."""
     errors_deadletterqueue_group_enable: bool = False
     barnabas_delayed_delivery_enable: bool = False
     """Records with a header deliver-at or deliver-after are delivered at that time. Kafka has no such key."""
@@ -107,6 +114,16 @@ class TopicConfig:
     @property
     def compacts(self) -> bool:
         return "compact" in self.cleanup_policy
+
+    @property
+    def is_tiered(self) -> bool:
+        """Closed segments are in a remote store, too (KIP-405)."""
+        return self.remote_storage_enable and self.remote_log_storage_system_enable and not self.compacts
+
+    @property
+    def copies_to_remote(self) -> bool:
+        """The leader goes on copying; without this a tiered topic is only read."""
+        return self.is_tiered and not self.remote_log_copy_disable
 
     @property
     def longest_segment_ms(self) -> int:
@@ -136,6 +153,7 @@ class TopicConfig:
                 found = broker_default(name, broker or {})
                 if found is not None:
                     values[definition.attribute] = _field_value(name, found)
+        values["remote_log_storage_system_enable"] = _is_true((broker or {}).get(SYSTEM_ENABLE))
         internal_segment_bytes = values.pop("internal_segment_bytes", None)
         if internal_segment_bytes is not None:
             values["segment_bytes"] = internal_segment_bytes
@@ -174,8 +192,15 @@ def validate_topic_config(name: str, value: str) -> None:
     definition.parse(value)
 
 
-def validate_topic_configs(overrides: Mapping[str, str], broker: Mapping[str, str] | None = None) -> TopicConfig:
-    """Check each override, and all values together; returns the resulting config. Raises `SettingsError`."""
+def validate_topic_configs(
+    overrides: Mapping[str, str],
+    broker: Mapping[str, str] | None = None,
+    before: Mapping[str, str] | None = None,
+) -> TopicConfig:
+    """Check each override, and all values together; returns the resulting config. Raises `SettingsError`.
+
+    `before`: the overrides that the topic has now, if it exists.
+    """
     for name, value in overrides.items():
         validate_topic_config(name, value)
     config = TopicConfig.resolve(overrides, broker)
@@ -188,9 +213,20 @@ def validate_topic_configs(overrides: Mapping[str, str], broker: Mapping[str, st
         )
     if config.remote_storage_enable:
         _check_tiering(config)
+    elif _is_true((before or {}).get(_TIERED)) and not config.remote_log_delete_on_disable:
+        raise SettingsError(
+            "remote data would be neither read nor deleted: set remote.log.delete.on.disable=true as well to delete it,"
+            " or keep remote.storage.enable=true and set remote.log.copy.disable=true to keep it",
+            _TIERED,
+            "false",
+        )
     if config.barnabas_delayed_delivery_enable:
         _check_delayed_delivery(config)
     return config
+
+
+def _is_true(text: str | None) -> bool:
+    return text is not None and text.strip().lower() == "true"
 
 
 def _check_delayed_delivery(config: TopicConfig) -> None:
@@ -206,19 +242,33 @@ def _check_delayed_delivery(config: TopicConfig) -> None:
             raise SettingsError(f"a {kind} topic cannot deliver records later", key, "true", "false")
 
 
+_TIERED = "remote.storage.enable"
+
+
 def _check_tiering(config: TopicConfig) -> None:
-    """Rules of tiered topics (KIP-405): they are never compacted, and local data is a part of all data."""
+    """Rules of tiered topics (KIP-405, KIP-950): they are never compacted, local data is a part of all data, and there
+    is no difference between the two if nothing is copied."""
+    if not config.remote_log_storage_system_enable:
+        raise SettingsError(f"tiered storage is off in this cluster ({SYSTEM_ENABLE}=false)", _TIERED, "true", "false")
     if config.compacts:
-        raise SettingsError("a compacted topic cannot be tiered", "remote.storage.enable", "true", "false")
+        raise SettingsError("a compacted topic cannot be tiered", _TIERED, "true", "false")
+    check_local_retention(config)
+
+
+def check_local_retention(config: TopicConfig, prefix: str = "") -> None:
+    """Raises `SettingsError` if more is to be kept locally than in all; `prefix` comes before the names of the keys."""
     for local_key, whole_key in (
         ("local_retention_ms", "retention_ms"),
         ("local_retention_bytes", "retention_bytes"),
     ):
         local, whole = cast(int, getattr(config, local_key)), cast(int, getattr(config, whole_key))
-        if whole != -1 and (local == -1 or local > whole):
-            raise SettingsError(
-                f"must be at most {whole_key.replace('_', '.')}",
-                local_key.replace("_", "."),
-                str(local),
-                f"-2 or 0 to {whole}",
-            )
+        name = prefix + whole_key.replace("_", ".")
+        allowed = ""
+        if config.remote_log_copy_disable:
+            if local not in (_AS_WHOLE, whole):
+                allowed = f"-2 or {whole}"
+            problem = f"must be {name}, since remote.log.copy.disable=true"
+        elif whole != -1 and (local == -1 or local > whole):
+            allowed, problem = f"-2 or 0 to {whole}", f"must be at most {name}"
+        if allowed:
+            raise SettingsError(problem, prefix + local_key.replace("_", "."), str(local), allowed)

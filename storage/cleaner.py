@@ -209,7 +209,6 @@ class LogCleaning:
             first_dirty = self._extent.first_dirty_offset
             if not map_batch(self._map, transactions, first_dirty, header, batch, self._limit_bytes):
                 reader.cut_short()
-                break
         return reader.position - before
 
     # -- copying

@@ -15,27 +15,23 @@ from functools import partial
 from typing import NamedTuple
 
 from barnabas.protocol.errors import KafkaError
-from barnabas.runtime.uuids import random_uuid
 from barnabas.runtime.world import Chance, Disk
 from barnabas.settings.topic import TopicConfig
-from barnabas.storage.checkpoints import (
-    CLEANER_OFFSET_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    REPLICATION_OFFSET_CHECKPOINT,
-)
+from barnabas.storage.condemned import CondemnedLogs
 from barnabas.storage.future_logs import FutureLogs, HomeOf, LogKey, MakeFutureLog, choose_copy, has_all_of
 from barnabas.storage.log import PartitionLog
-from barnabas.storage.log_dir_work import MANY_SYNCS, DirectoryFailure, MakeLogs, NewLog, OpenLog, SettleLogs
-from barnabas.storage.log_directory import (
-    NO_BROKER_EPOCH,
-    LogDirectory,
-    LogDirectoryError,
-    MetaProperties,
-    format_directory,
-    make_directory,
-    read_meta_properties,
+from barnabas.storage.log_checkpoints import LogCheckpoints
+from barnabas.storage.log_dir_work import (
+    MANY_SYNCS,
+    DirectoryFailure,
+    MakeLogs,
+    NewLog,
+    OpenLog,
+    Piece,
+    SettleLogs,
+    run_all,
 )
+from barnabas.storage.log_directory import NO_BROKER_EPOCH, LogDirectory, LogDirectoryError
 from barnabas.storage.names import (
     DELETE_DIRECTORY_SUFFIX,
     FUTURE_DIRECTORY_SUFFIX,
@@ -46,6 +42,7 @@ from barnabas.storage.names import (
     parse_directory_name,
 )
 from barnabas.storage.open_files import OpenFiles
+from barnabas.storage.own_directories import take_directories
 from barnabas.storage.partition_metadata import check_topic_id, write_partition_metadata
 from barnabas.storage.producers import ProducerStateConfig
 from barnabas.storage.shortage import is_shortage, lacks_descriptors, lacks_room
@@ -54,32 +51,6 @@ _log = logging.getLogger(__name__)
 
 ConfigOf = Callable[[str], TopicConfig]
 """Config of a topic by name."""
-
-
-def _start_to_note(log: PartitionLog) -> int | None:
-    """None if the name of the first file says it. A start above the recovery point waits for a flush: after a power
-    cut the log might end before it, and recovery would empty the log.
-    """
-    start = min(log.log_start_offset, log.recovery_point)
-    return start if start > log.segments[0].base_offset else None
-
-
-_CHECKPOINTED: dict[str, Callable[[PartitionLog], int | None]] = {
-    RECOVERY_POINT_CHECKPOINT: lambda log: log.recovery_point,
-    LOG_START_OFFSET_CHECKPOINT: _start_to_note,
-    REPLICATION_OFFSET_CHECKPOINT: lambda log: log.flushes.high_watermark_after_a_crash,
-    CLEANER_OFFSET_CHECKPOINT: lambda log: log.cleaned_to,
-}
-
-
-@dataclass(slots=True)
-class _Condemned:
-    """A renamed directory, to be removed when it is due."""
-
-    due_ms: int
-    directory: LogDirectory
-    path: str
-    log: PartitionLog | None = None
 
 
 class _Hooks(NamedTuple):
@@ -114,9 +85,13 @@ class LogDirectories:
     _hooks: dict[str, _Hooks] = field(default_factory=dict)
     """By the path of a directory: all of its logs share them."""
     _places: dict[tuple[str, int], LogDirectory] = field(default_factory=dict)
-    _condemned: list[_Condemned] = field(default_factory=list)
+    _condemned: CondemnedLogs = field(default_factory=CondemnedLogs)
+    _checkpoints: LogCheckpoints = field(init=False)
     _second_copies: list[tuple[LogDirectory, PartitionLog]] = field(default_factory=list)
     """Current logs of partitions that another directory has, too; see `settle_copies`."""
+
+    def __post_init__(self) -> None:
+        self._checkpoints = LogCheckpoints(self.logs, self._places, self.futures)
 
     # -- opening
 
@@ -142,45 +117,12 @@ class LogDirectories:
         if metadata_path is not None and metadata_path not in paths:
             opened.directories.append(LogDirectory(disk, metadata_path, files, takes_replicas=False))
         try:
-            opened._take(node_id, cluster_id)
+            take_directories(opened.directories, (node_id, cluster_id), chance, opened._fail_at_start)
         except BaseException:
             for directory in opened.directories:
                 directory.unlock()
             raise
         return opened
-
-    def _take(self, node_id: int, cluster_id: str | None) -> None:
-        for directory in self.directories:
-            try:
-                make_directory(directory.disk, directory.path)
-                directory.lock()
-                directory.note_last_stop()
-                directory.properties = read_meta_properties(directory.disk, directory.path)
-                if not directory.takes_replicas:
-                    _look_for_replicas(directory)
-            except OSError as error:
-                self._fail_at_start(directory, error)
-        for directory in self.online:
-            if directory.properties is not None:
-                cluster_id = cluster_id or directory.properties.cluster_id
-                _check_owner(directory.path, directory.properties, cluster_id, node_id)
-        if not any(directory.takes_replicas for directory in self.online):
-            problems = "; ".join(f"{directory.path}: {directory.failure}" for directory in self.directories)
-            raise LogDirectoryError(f"no log dir is usable: {problems or 'none is configured'}")
-        if cluster_id is None:
-            raise LogDirectoryError(f"{self.directories[0].path} was never formatted: it has no cluster id")
-        for directory in self.online:
-            if directory.directory_id is None:
-                properties = MetaProperties(cluster_id, node_id, random_uuid(self.chance))
-                try:
-                    format_directory(directory.disk, directory.path, properties)
-                    directory.properties = properties
-                except OSError as error:
-                    self._fail_at_start(directory, error)
-        ids = [directory.directory_id for directory in self.online]
-        for directory in self.online:
-            if ids.count(directory.directory_id) > 1:
-                raise LogDirectoryError(f"{directory.path} has the directory.id of another log dir")
 
     @property
     def online(self) -> list[LogDirectory]:
@@ -232,7 +174,7 @@ class LogDirectories:
                 continue
             if parsed.kind == "delete":
                 delay_ms = config_of(parsed.topic).file_delete_delay_ms
-                self._condemned.append(_Condemned(now_ms + delay_ms, directory, path))
+                self._condemned.add(now_ms + delay_ms, directory, path)
             elif parsed.kind == "stray":
                 self.strays.append(path)
             else:
@@ -284,7 +226,7 @@ class LogDirectories:
             hooks = self._hooks[directory.path] = _Hooks(
                 partial(self._fail, directory),
                 partial(self._no_room, directory),
-                lambda log: self._recovery_point_lowered(directory),
+                lambda log: self._checkpoints.recovery_point_lowered(directory),
             )
         log.health.on_failure, log.health.on_no_room, log.on_recovery_point_lowered = hooks
         log.health.is_closed_for_room = directory.is_closed_for_room
@@ -367,7 +309,7 @@ class LogDirectories:
         for log in self.futures.lose(directory):
             log.health.failure = log.failure or error
             log.close_files()
-        self._condemned = [entry for entry in self._condemned if entry.directory is not directory]
+        self._condemned.forget(directory)
         if self.on_offline is not None:
             self.on_offline(directory, logs)
 
@@ -484,7 +426,7 @@ class LogDirectories:
             return
         if suffix == DELETE_DIRECTORY_SUFFIX:
             due_ms = now_ms + log.config.file_delete_delay_ms
-            self._condemned.append(_Condemned(due_ms, directory, path, log))
+            self._condemned.add(due_ms, directory, path, log)
         else:
             log.close_files()
             self.strays.append(path)
@@ -544,15 +486,13 @@ class LogDirectories:
 
     def deletion_work(self, now_ms: int) -> Callable[[], list[DirectoryFailure]] | None:
         """Work that removes the files and directories that are due; None if there are none."""
-        due = [entry for entry in self._condemned if entry.due_ms <= now_ms]
-        self._condemned = [entry for entry in self._condemned if entry.due_ms > now_ms]
-        pieces: list[tuple[LogDirectory, Callable[[], None]]] = []
+        pieces: list[Piece] = []
         for key, log in self.logs.items():
             piece = log.deletion_work(now_ms)
             if piece is not None:
                 pieces.append((self._places[key], piece))
-        pieces += [(entry.directory, partial(_remove_directory, entry)) for entry in due]
-        return (lambda: _run_all(pieces)) if pieces else None
+        pieces += self._condemned.take_due(now_ms)
+        return partial(run_all, pieces) if pieces else None
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Apply retention to every log; returns the number of deleted segments."""
@@ -569,42 +509,7 @@ class LogDirectories:
 
     def checkpoint_work(self, *names: str) -> Callable[[], list[DirectoryFailure]]:
         """Work that writes the named checkpoints (all kinds by default) of every directory that has room."""
-        pieces = self._checkpoint_pieces(self._write_checkpoint_if_it_fits, names or _CHECKPOINTED)
-        return lambda: _run_all(pieces)
-
-    def _checkpoint_pieces(
-        self, write: Callable[[LogDirectory, str], None], names: Iterable[str]
-    ) -> list[tuple[LogDirectory, Callable[[], None]]]:
-        return [(directory, partial(write, directory, name)) for directory in self.online for name in names]
-
-    def _write_checkpoint_if_it_fits(self, directory: LogDirectory, name: str) -> None:
-        """An outdated checkpoint only makes a recovery slower. The next one will be newer."""
-        try:
-            self._write_checkpoint(directory, name)
-        except OSError as error:
-            if not is_shortage(error):
-                raise
-            _log.warning("%s/%s remains as it is: %s", directory.path, name, error)
-
-    def _write_checkpoint(self, directory: LogDirectory, name: str) -> None:
-        value_of = _CHECKPOINTED[name]
-        offsets = {}
-        for key, place in list(self._places.items()):
-            log = self.logs.get(key)
-            value = value_of(log) if place is directory and log is not None else None
-            if value is not None:
-                offsets[key] = value
-        for log in self.futures.in_directory(directory):
-            value = value_of(log)
-            if value is not None:
-                offsets[log.topic, log.partition] = value
-        directory.write_checkpoint(name, offsets)
-
-    def _recovery_point_lowered(self, directory: LogDirectory) -> None:
-        """Must be durable before the records are removed; otherwise a crash could leave a recovery point beyond the
-        log's end.
-        """
-        self._write_checkpoint(directory, RECOVERY_POINT_CHECKPOINT)
+        return partial(run_all, self._checkpoints.pieces(self.online, *names))
 
     def close(self, broker_epoch: int) -> None:
         """Clean shutdown: flush every log, then write the checkpoints, then the marker. Slow."""
@@ -622,7 +527,7 @@ class LogDirectories:
                 log.close()
             except (OSError, KafkaError) as error:
                 self._fail(self.futures.places[key], error if isinstance(error, OSError) else OSError(str(error)))
-        self.note_failures(_run_all(self._checkpoint_pieces(self._write_checkpoint, _CHECKPOINTED)))
+        self.note_failures(run_all(self._checkpoints.last_pieces(self.online)))
         for settle in self.settle_work():
             self.note_failures(settle())
         for directory in self.directories:
@@ -639,40 +544,3 @@ class LogDirectories:
             log.close_files()
         for directory in self.directories:
             directory.unlock()
-
-
-def _check_owner(path: str, properties: MetaProperties, cluster_id: str, node_id: int) -> None:
-    if properties.cluster_id != cluster_id:
-        raise LogDirectoryError(f"{path} belongs to cluster {properties.cluster_id}, not {cluster_id}")
-    if properties.node_id != node_id:
-        raise LogDirectoryError(f"{path} belongs to node {properties.node_id}, not {node_id}")
-
-
-def _look_for_replicas(directory: LogDirectory) -> None:
-    """Replicas that were placed in `metadata.log.dir` stay there and work, until they are deleted or moved."""
-    names = directory.disk.list(directory.path)
-    parsed = [it for it in map(parse_directory_name, names) if it is not None]
-    count = sum(it.kind == "current" and it.topic != METADATA_TOPIC for it in parsed)
-    directory.holds_replicas = count > 0
-    if count:
-        _log.warning("%s is not in log.dirs, but holds %d replicas; it gets no more", directory.path, count)
-
-
-def _remove_directory(entry: _Condemned) -> None:
-    disk = entry.directory.disk
-    if entry.log is not None:
-        entry.log.close_files()
-    # The new name must be durable before the first file is removed, or a power cut could leave half a log.
-    disk.sync_directory(entry.directory.path)
-    if disk.exists(entry.path):
-        disk.remove_tree(entry.path)
-
-
-def _run_all(pieces: Sequence[tuple[LogDirectory, Callable[[], None]]]) -> list[DirectoryFailure]:
-    failures: list[DirectoryFailure] = []
-    for directory, piece in pieces:
-        try:
-            piece()
-        except OSError as error:
-            failures.append(DirectoryFailure(directory, error))
-    return failures

@@ -16,12 +16,12 @@ from types import ModuleType
 from typing import Any
 
 from barnabas.protocol.errors import MalformedMessage
-from barnabas.protocol.messages import group_log, share_log, transaction_log
+from barnabas.protocol.messages import group_log, metadata_log, remote_log_metadata, share_log, transaction_log
 from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.control import EndTxn, control_type, read_end_txn, read_raft_control_record
 from barnabas.protocol.records.coordinator import RecordType, decode_key, decode_versioned, record_types
-from barnabas.protocol.records.metadata import decode_metadata_record
+from barnabas.protocol.records.metadata import Types, decode_metadata_record, types_of
 from barnabas.protocol.records.record import CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS, Record, decode_in_slices
 from barnabas.runtime.disk import RealDisk
 from barnabas.runtime.world import Disk, File
@@ -44,6 +44,7 @@ from barnabas.storage.names import (
 )
 from barnabas.storage.partition_metadata import PARTITION_METADATA_FILE
 from barnabas.storage.producer_snapshot_format import CorruptSnapshot, decode_snapshot
+from barnabas.storage.remote.metadata_records import REMOTE_METADATA_TOPIC
 from barnabas.storage.transaction_index import read_entries
 
 METADATA_SNAPSHOT_SUFFIX = ".checkpoint"
@@ -105,11 +106,13 @@ def _parsed(parse: Any, data: bytes) -> Any:
 def _reader_for(path: str, stem: str) -> ShowRecord:
     """Decoder of records, if the nodes themselves write the topic."""
     if stem.endswith(METADATA_SNAPSHOT_SUFFIX):
-        return _metadata
+        return partial(_metadata, types_of(metadata_log))
     directory = path.rpartition("/")[0].rpartition("/")[2]
     topic = directory.rpartition("-")[0]
     if topic == METADATA_TOPIC:
-        return _metadata
+        return partial(_metadata, types_of(metadata_log))
+    if topic == REMOTE_METADATA_TOPIC:
+        return partial(_metadata, types_of(remote_log_metadata))
     messages = _COORDINATED.get(topic)
     return _plain if messages is None else partial(_coordinated, record_types(messages))
 
@@ -217,9 +220,9 @@ def _coordinated(types: Mapping[int, RecordType], record: Record) -> str:
     return f"{key} v{version} {value}"
 
 
-def _metadata(record: Record) -> str:
+def _metadata(types: Types, record: Record) -> str:
     try:
-        message, version = decode_metadata_record(record.value or b"")
+        message, version = decode_metadata_record(record.value or b"", types)
     except MalformedMessage as error:
         return f"undecodable ({error}) {_bytes(record.value)}"
     return f"v{version} {message}"

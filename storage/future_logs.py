@@ -109,4 +109,5 @@ def take_over(current: PartitionLog, future: PartitionLog) -> None:
             future.epochs.assign(epoch, start_offset)
     future.take_over_producers(current)
     future.set_high_watermark(current.high_watermark)
+    future.highest_copied_offset = current.highest_copied_offset
     future.advance_log_start_offset(current.log_start_offset)

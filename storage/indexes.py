@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
-from barnabas.runtime.world import File
+from barnabas.runtime.world import File, FileRegion
 from barnabas.storage.folder import Folder
 from barnabas.storage.names import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 
@@ -209,6 +209,11 @@ class EntryFile:
             return []
         self._dirty = False
         return [self._open()]
+
+    def region(self) -> FileRegion:
+        """All entries, in the file."""
+        self.write_out()
+        return FileRegion(self._open(), 0, self.size_bytes)
 
     def seal(self) -> None:
         """No more appends: write the entries and free the memory."""

@@ -35,6 +35,13 @@ class LeaderEpochs:
         """(epoch, start offset), oldest first."""
         return list(zip(self._epochs, self._starts, strict=True))
 
+    def entries_in(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
+        """(epoch, start offset) of the epochs in [start_offset, end_offset), the first of them from `start_offset` on.
+        """
+        first = max(bisect_right(self._starts, start_offset) - 1, 0)
+        places = range(first, bisect_left(self._starts, end_offset))
+        return [(self._epochs[place], max(self._starts[place], start_offset)) for place in places]
+
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Epoch `epoch` begins at `start_offset`. Returns whether that changed anything.
 

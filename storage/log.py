@@ -6,7 +6,9 @@ Reads return a region of a file, not bytes; a region remains readable while its 
 assigned twice, and the remains of a failed write are never read.
 
 Invariants: log start <= last stable offset <= high watermark <= log end; recovery point <= log end; segments touch:
-each begins where the one before it ends (compaction may remove the last records of the earlier one).
+each begins where the one before it ends (compaction may remove the last records of the earlier one). A tiered log has
+its first offsets only in the remote store: log start <= local log start <= high watermark. Leader epochs are known from
+the log start on.
 
 This file has the rules; the files that follow them are in `storage.log_files`. Knows neither replicas nor clocks: they
 are `broker`'s. `storage.segment` documents the format on disk.
@@ -21,7 +23,7 @@ from typing import NamedTuple
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import NO_TIMESTAMP, BatchHeader, CorruptBatch, iterate_batches
-from barnabas.runtime.world import Disk
+from barnabas.runtime.world import Disk, File
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.cleaning import CleaningState
 from barnabas.storage.fetched_batches import (
@@ -40,8 +42,10 @@ from barnabas.storage.log_files import LogFiles
 from barnabas.storage.log_flushes import LogFlushes
 from barnabas.storage.log_health import LogHealth
 from barnabas.storage.produced_batches import number, size_in_bytes
+from barnabas.storage.producer_snapshot_format import decode_snapshot
 from barnabas.storage.producers import NO_WARRANT, ProducerStateConfig, ProducerStates, Warrant
 from barnabas.storage.recovery import UNKNOWN_RUN, LastRun, LoadedLog, LogLoader
+from barnabas.storage.remote.local_retention import LocalExtent, local_deletion
 from barnabas.storage.retention import Retention
 from barnabas.storage.roll_rule import RollRule
 from barnabas.storage.segment import AppendedBatch, Segment
@@ -89,6 +93,8 @@ class PartitionLog:
         "flushes",
         "health",
         "high_watermark",
+        "highest_copied_offset",
+        "local_log_start_offset",
         "log_end_offset",
         "log_start_offset",
         "on_recovery_point_lowered",
@@ -109,7 +115,11 @@ class PartitionLog:
         self.epochs: LeaderEpochs = loaded.epochs
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
-        self.high_watermark = loaded.log_start_offset
+        self.local_log_start_offset = max(loaded.log_start_offset, files.segments.first_offset)
+        """First offset that can be read here; what is before it is remote."""
+        self.highest_copied_offset = -1
+        """Everything up to it, from the local log start on, is proven to be remote as well; -1 if nothing is known."""
+        self.high_watermark = self.local_log_start_offset
         self.health = LogHealth(self.__repr__)
         self.on_recovery_point_lowered: Callable[[PartitionLog], None] | None = None
         """Called before flushed records are truncated; must make the new recovery point durable."""
@@ -236,16 +246,21 @@ class PartitionLog:
 
     def set_high_watermark(self, offset: int) -> None:
         """Clamped to the log's range."""
-        offset = min(max(offset, self.log_start_offset), self.log_end_offset)
+        offset = min(max(offset, self.local_log_start_offset), self.log_end_offset)
         self.high_watermark = offset
         if self._tracker is not None:
             self._tracker.states.replicated_to(offset)
 
     def __repr__(self) -> str:
         return (
-            f"PartitionLog({self.topic}-{self.partition}, start {self.log_start_offset}, "
+            f"PartitionLog({self.topic}-{self.partition}, start {self.log_start_offset}, {self._described_local_start}"
             f"high watermark {self.high_watermark}, end {self.log_end_offset})"
         )
+
+    @property
+    def _described_local_start(self) -> str:
+        local_start = self.local_log_start_offset
+        return f"local start {local_start}, " if local_start != self.log_start_offset else ""
 
     # -- appends
 
@@ -399,10 +414,10 @@ class PartitionLog:
         """Complete batches of one segment, from the one with `offset` on, all below `upper_offset`.
 
         At most `max_bytes`, but one batch of any size if `at_least_one_batch`. None if there are none. Raises
-        `OffsetOutOfRange`; KafkaError with KAFKA_STORAGE_ERROR or CORRUPT_MESSAGE.
+        `OffsetOutOfRange`, also for what is only remote; KafkaError with KAFKA_STORAGE_ERROR or CORRUPT_MESSAGE.
         """
         end_offset = self.log_end_offset
-        if not self.log_start_offset <= offset <= end_offset:
+        if not self.local_log_start_offset <= offset <= end_offset:
             raise OffsetOutOfRange(f"{self}: offset {offset}")
         upper_offset = min(upper_offset, end_offset)
         if offset >= upper_offset:
@@ -454,6 +469,11 @@ class PartitionLog:
         """The first record with the largest timestamp in the log (KIP-734); None if no record has one."""
         return self._segments.offset_for_max_timestamp(self.log_start_offset)
 
+    def open_producer_snapshot(self, offset: int) -> File | None:
+        """The producer snapshot file at `offset`, which is the base offset of a segment; the caller closes it. None if
+        there is none. Raises OSError."""
+        return self._files.open_snapshot(offset)
+
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) as `LeaderEpochs.end_offset_for`; (-1, -1) if unknown here."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
@@ -472,7 +492,7 @@ class PartitionLog:
             self.epochs.truncate_from_end(self.log_end_offset)
             return self.log_end_offset
         if offset < self._segments.first_offset:
-            self.truncate_fully_and_start_at(offset)
+            self._truncate_below_local_start(offset)
             return offset
         try:
             self._truncate(offset)
@@ -486,12 +506,29 @@ class PartitionLog:
         self._lower_recovery_point(end_offset)
         self._files.cut(offset, end_offset)
         self.log_end_offset = end_offset
-        self.log_start_offset = min(self.log_start_offset, end_offset)
+        self._bounds_are(min(self.log_start_offset, end_offset))
         self.epochs.truncate_from_end(end_offset)
         self.high_watermark = min(self.high_watermark, end_offset)
         if self._tracker is not None:
             self._tracker.rebuild(self.segments, end_offset, 0, self.high_watermark)
             self._tracker.states.replicated_to(self.high_watermark)
+
+    def _bounds_are(self, log_start_offset: int) -> None:
+        """The log was truncated."""
+        self.log_start_offset = log_start_offset
+        self.local_log_start_offset = max(log_start_offset, self._segments.first_offset)
+        # What was copied beyond belongs to another lineage.
+        self.highest_copied_offset = min(self.highest_copied_offset, self.log_end_offset - 1)
+
+    def _truncate_below_local_start(self, offset: int) -> None:
+        """The remote part stays in the log, up to `offset`."""
+        if not self.config.is_tiered or offset <= self.log_start_offset:
+            self.truncate_fully_and_start_at(offset)
+            return
+        kept = self.epochs.entries_in(-1, offset)
+        self.truncate_fully_and_start_at(offset, self.log_start_offset)
+        for epoch, start_offset in kept:
+            self.epochs.assign(epoch, start_offset)
 
     def _before_cut(self, offset: int) -> None:
         """A copy in progress must not restore what is about to be truncated."""
@@ -509,17 +546,52 @@ class PartitionLog:
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None, now_ms: int = 0) -> None:
         """Remove everything; the next record gets `offset`. The log starts at it or at `log_start_offset`."""
         try:
-            self._before_cut(-1)
-            self.cleaned_to = None
-            self._lower_recovery_point(min(offset, self._segments.first_offset))
+            self._before_emptied(offset)
             self._files.empty(offset, self.config.segment_index_bytes, now_ms)
             if self._tracker is not None:
                 self._tracker.forget_all(offset)
         except OSError as error:
             raise self.health.truncation_failed(error) from error
         self.epochs.clear()
+        self._emptied(offset, offset if log_start_offset is None else log_start_offset)
+
+    def start_behind_remote(
+        self, offset: int, log_start_offset: int, epochs: Sequence[tuple[int, int]], snapshot: bytes, now_ms: int
+    ) -> None:
+        """Remove everything; the log continues at `offset`, and what is between `log_start_offset` and it is remote.
+
+        `epochs` are (leader epoch, start offset) of that part, ascending, `snapshot` the producer snapshot at `offset`
+        as in the remote store. A crash leaves a part of the former log, none, or all of this. Raises `CorruptSnapshot`,
+        and then nothing has changed; KafkaError with KAFKA_STORAGE_ERROR.
+        """
+        decode_snapshot(snapshot)
+        known = LeaderEpochs(entry for entry in epochs if entry[1] < offset)
+        known.truncate_from_start(log_start_offset)
+        try:
+            self._before_emptied(offset)
+            if self._tracker is not None:
+                self._tracker.forget_all(offset)
+            self._files.restart_behind_remote(
+                offset, (known.entries(), snapshot), self.config.segment_index_bytes, now_ms
+            )
+            if self._tracker is not None:
+                self._tracker.rebuild(self.segments, offset, now_ms)
+        except OSError as error:
+            raise self.health.truncation_failed(error) from error
+        self.epochs.clear()
+        for epoch, start_offset in known.entries():
+            self.epochs.assign(epoch, start_offset)
+        self._emptied(offset, log_start_offset)
+        self.highest_copied_offset = offset - 1
+
+    def _before_emptied(self, offset: int) -> None:
+        self._before_cut(-1)
+        self.cleaned_to = None
+        self._lower_recovery_point(min(offset, self._segments.first_offset))
+
+    def _emptied(self, offset: int, log_start_offset: int) -> None:
         self.log_end_offset = self.high_watermark = self._files.flusher.recovery_point = offset
-        self.log_start_offset = offset if log_start_offset is None else log_start_offset
+        self._bounds_are(log_start_offset)
 
     def advance_log_start_offset(self, offset: int) -> bool:
         """Hide all records below `offset` (DeleteRecords, or a follower's leader did). Returns whether that changed
@@ -532,10 +604,17 @@ class PartitionLog:
         if offset <= self.log_start_offset:
             return False
         self.log_start_offset = offset
+        self.local_log_start_offset = max(self.local_log_start_offset, offset)
         self.epochs.truncate_from_start(offset)
         if self._tracker is not None:
             self._tracker.states.replicated_to(offset)
         return True
+
+    def end_tiering(self) -> None:
+        """The log has no remote part any longer."""
+        if self.local_log_start_offset > self.log_start_offset:
+            self.advance_log_start_offset(self.local_log_start_offset)
+        self.highest_copied_offset = -1
 
     def deletable_to(self, now_ms: int) -> int:
         """The offset up to which retention would delete, if no record were pending."""
@@ -549,18 +628,35 @@ class PartitionLog:
 
         Their files are renamed at once and removed by `deletion_work` after `file.delete.delay.ms`.
         """
+        try:
+            count, rolls = self._deletable(now_ms)
+            if count:
+                self._delete_first(count, now_ms)
+            if rolls:
+                # Only closed segments are copied.
+                self._files.roll(self.log_end_offset, self.config.segment_index_bytes, now_ms)
+        except OSError as error:
+            raise self.health.truncation_failed(error) from error
+        return count
+
+    def _deletable(self, now_ms: int) -> tuple[int, bool]:
+        """(number of segments to delete, whether to close the active one)"""
+        if self.config.copies_to_remote:
+            extent = LocalExtent(
+                self.log_start_offset,
+                self.local_log_start_offset,
+                # Leader epochs of what is deleted here must be durable: they are not in any other file.
+                min(self.highest_copied_offset + 1, self.recovery_point),
+                self.high_watermark,
+                self.log_end_offset,
+            )
+            return local_deletion(self.segments, extent, self.config, now_ms)
         upper_offset = self.high_watermark
         if self.config.barnabas_delayed_delivery_enable:
             # A follower deletes what its leader has deleted.
             upper_offset = min(upper_offset, self.pending_from or 0)
         retention = Retention(self.segments, self.high_watermark, self.log_end_offset, upper_offset)
-        try:
-            count = retention.apply(self.config, self.log_start_offset, now_ms)
-            if count:
-                self._delete_first(count, now_ms)
-        except OSError as error:
-            raise self.health.truncation_failed(error) from error
-        return count
+        return retention.apply(self.config, self.log_start_offset, now_ms), False
 
     def _delete_first(self, count: int, now_ms: int) -> None:
         files, config = self._files, self.config
@@ -569,7 +665,10 @@ class PartitionLog:
         new_start_offset = self.segments[count].base_offset
         files.prepare_start_at(new_start_offset)
         # Before the files are removed, so that no reader is sent to them.
-        self.advance_log_start_offset(new_start_offset)
+        if config.copies_to_remote:
+            self.local_log_start_offset = max(self.local_log_start_offset, new_start_offset)
+        else:
+            self.advance_log_start_offset(new_start_offset)
         files.delete_first(count, now_ms + config.file_delete_delay_ms)
 
     def deletion_work(self, now_ms: int) -> Callable[[], None] | None:

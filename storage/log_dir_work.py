@@ -12,7 +12,7 @@ be taken for those of another topic of the same name. `partition.metadata` has t
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -205,3 +205,18 @@ class SettleLogs:
                 return [DirectoryFailure(directory, error)]
             _log.warning("the new logs in %s cannot be completed yet: %s", directory.path, error)
         return []
+
+
+Piece = tuple[LogDirectory, Callable[[], None]]
+"""Work in a directory. Raises OSError."""
+
+
+def run_all(pieces: Sequence[Piece]) -> list[DirectoryFailure]:
+    """Run them one by one, each whether or not others fail."""
+    failures: list[DirectoryFailure] = []
+    for directory, piece in pieces:
+        try:
+            piece()
+        except OSError as error:
+            failures.append(DirectoryFailure(directory, error))
+    return failures

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from barnabas.runtime.world import File
+from barnabas.storage.checkpoints import LEADER_EPOCH_CHECKPOINT, format_epochs, write_durably
 from barnabas.storage.flushing import Flusher, FlushWork
 from barnabas.storage.folder import Folder
 from barnabas.storage.names import EXPIRED_SUFFIX
@@ -125,6 +127,22 @@ class LogFiles:
         self._add_segment(offset, index_max_bytes, now_ms)
         self.folder.disk.sync_directory(self.folder.path)
 
+    def restart_behind_remote(
+        self, offset: int, state: tuple[Sequence[tuple[int, int]], bytes], index_max_bytes: int, now_ms: int
+    ) -> None:
+        """Remove everything; the log continues at `offset`, with this `state`: the leader epochs, and the producer
+        snapshot there. The first file of the log is its proof: it appears when the state is durable.
+        """
+        epochs, snapshot = state
+        self._removals.finish()
+        self._drop_from(0)
+        self._snapshots.write(offset, snapshot)
+        self._snapshots.sync(offset)
+        folder = self.folder
+        write_durably(folder.disk, f"{folder.path}/{LEADER_EPOCH_CHECKPOINT}", format_epochs(epochs))
+        self._add_segment(offset, index_max_bytes, now_ms)
+        folder.disk.sync_directory(folder.path)
+
     def _drop_from(self, place: int) -> None:
         """Remove segments, the last first, durably: a crash must not restore what is behind a truncation."""
         segments = self.segments.all
@@ -163,6 +181,10 @@ class LogFiles:
     def removal_work(self, now_ms: int) -> Callable[[], None] | None:
         """Work that removes the files that are due, to be run outside the event loop; None if there are none."""
         return self._removals.due(now_ms)
+
+    def open_snapshot(self, offset: int) -> File | None:
+        """The producer snapshot at `offset`, if there is one."""
+        return self._snapshots.open(offset) if offset in self._snapshots.offsets else None
 
     # -- flushes
 

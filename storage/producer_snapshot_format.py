@@ -64,6 +64,15 @@ def decode_snapshot(data: bytes) -> Sequence[ProducerEntry]:
     return [_from_snapshot(entry) for entry in message.producer_entries]
 
 
+def is_sound_snapshot(data: bytes) -> bool:
+    """True if `decode_snapshot` would accept it."""
+    try:
+        decode_snapshot(data)
+    except CorruptSnapshot:
+        return False
+    return True
+
+
 def _from_snapshot(stored: SnapshotEntry) -> ProducerEntry:
     entry = ProducerEntry(stored.producer_id)
     entry.epoch = stored.epoch

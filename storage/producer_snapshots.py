@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable
 
+from barnabas.runtime.world import File
 from barnabas.storage.folder import Folder
 from barnabas.storage.names import SNAPSHOT_SUFFIX, parse_offset_file_name
 
@@ -41,6 +42,9 @@ class SnapshotFiles:
 
     def read(self, offset: int) -> bytes:
         return self._folder.disk.read_bytes(self._folder.snapshot(offset))
+
+    def open(self, offset: int) -> File:
+        return self._folder.disk.open(self._folder.snapshot(offset))
 
     def sync(self, offset: int) -> None:
         """Make the snapshot at `offset` durable, if it exists."""

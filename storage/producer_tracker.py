@@ -152,6 +152,9 @@ class ProducerTracker:
         """Apply the batches after the state, up to the end of `last`."""
         offset = self.states.end_offset
         for segment in _from(segments, offset):
+            if segment.base_offset > offset and segment is not segments[0]:
+                # A power cut may have lost it. Copies of segments in a remote store have it with them.
+                self.take_snapshot(segment.base_offset)
             for position, header in segment.headers(segment.position_of(offset), _REPLAY_BYTES):
                 if not header.has_producer_id:
                     continue

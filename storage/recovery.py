@@ -11,6 +11,8 @@ stale. Callers with short logs, such as the metadata log, also call `segment_sca
 After a failed sync, everything unflushed is written again: the page cache has it, but the kernel considers it written,
 so the next sync would succeed without writing it.
 
+A tiered log starts where its checkpoint says, which may be far before its first segment: the rest is remote.
+
 Renames that a crash interrupted are finished or undone: `.deleted` and `.cleaned` files are removed, `.swap` files
 replace the segments they were made from. Knows no producers; `PartitionLog` rebuilds their state afterwards.
 """
@@ -146,7 +148,8 @@ class LogLoader:
             segment.seal()
         if self._sync_failed:
             self._rewrite_unflushed(recovery_point)
-        log_start_offset = max(log_start_offset, self._segments[0].base_offset)
+        if not self._config.is_tiered:
+            log_start_offset = max(log_start_offset, self._segments[0].base_offset)
         self._epochs.truncate_from_end(end_offset)
         self._epochs.truncate_from_start(log_start_offset)
         return LoadedLog(
@@ -390,7 +393,11 @@ class LogLoader:
             # The scanned batches contain their epochs; a checkpoint written before a truncation may contain others,
             # also for segments that retention has deleted since.
             self._durable_epochs = [entry for entry in self._epochs.entries() if entry[1] < recovery_point]
-            self._epochs.truncate_from_end(min(self._segments[first].base_offset, recovery_point))
+            known_to = min(self._segments[first].base_offset, recovery_point)
+            if self._config.is_tiered:
+                # Local retention has deleted only what was flushed with its epochs, and no batch here has those.
+                known_to = max(known_to, self._segments[0].base_offset)
+            self._epochs.truncate_from_end(known_to)
         end_offset: int | None = None
         for place in range(first, len(self._segments)):
             segment = self._segments[place]

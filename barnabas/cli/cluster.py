@@ -45,6 +45,16 @@ class Size:
     ] = None
 
 
+@dataclass(frozen=True)
+class Additions:
+    """Options for what the cluster has besides its nodes."""
+
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Add TLS, users and ACLs; files for clients go to DIR/security.")
+    ] = False
+    s3: Annotated[bool, typer.Option("--s3", help="Add an S3 server (versitygw), and tiered storage on it.")] = False
+
+
 def _cluster(
     data: Path, base_port: int | None = None, settings: list[str] | None = None, *, restarts: bool = True
 ) -> LocalCluster:
@@ -59,10 +69,8 @@ def up(
     timeout: Timeout = 60.0,
     wait: Annotated[bool, typer.Option(help="Return when the cluster accepts writes.")] = True,
     restarts: Restarts = True,
-    secure: Annotated[
-        bool, typer.Option("--secure", help="Add TLS, users and ACLs; files for clients go to DIR/security.")
-    ] = False,
     *,
+    additions: Additions,
     size: Size,
     local: LocalOptions,
 ) -> None:
@@ -70,8 +78,10 @@ def up(
     began = time.monotonic()
     data = local.data
     cluster = _cluster(data, local.base_port, local.settings, restarts=restarts)
-    if secure:
+    if additions.secure:
         cluster.make_secure()
+    if additions.s3:
+        cluster.add_s3()
     if size.brokers is not None or size.cells is not None:
         cluster.make_larger(size.brokers, size.cells)
     _warn_of_ports(cluster)
@@ -86,6 +96,8 @@ def up(
         typer.echo(f"ready after {seconds:.1f} s: bootstrap.servers={cluster.bootstrap_servers}")
         if cluster.security is not None:
             typer.echo(_secure_steps(data, cluster.layout.base_port))
+        if cluster.s3 is not None:
+            typer.echo(_s3_steps(data, cluster.s3.endpoint))
         typer.echo(_first_steps(data))
     elif started:
         typer.echo(f"started {', '.join(started)}")
@@ -211,6 +223,14 @@ def _first_steps(data: Path) -> str:
         f"{program()} cluster kill broker-1{where}; {program()} cluster status{where}",
     )
     return "\n".join(["try:", *(f"  {step}" for step in steps), f"logs are in {data / 'logs'}"])
+
+
+def _s3_steps(data: Path, endpoint: str) -> str:
+    """The S3 server, and a topic that uses it."""
+    where = "" if data == DEFAULT_DATA else f" --data {data}"
+    configs = "--config remote.storage.enable=true --config local.retention.ms=60000"
+    step = f"{program()} topics create archive {configs}{where}"
+    return f"S3 server {endpoint}, files in {data / 's3' / 'files'}\n  {step}"
 
 
 def _secure_steps(data: Path, port: int) -> str:

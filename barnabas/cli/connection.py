@@ -144,8 +144,13 @@ def _every_setting() -> Collection[str]:
     return {*ProducerSettings.model_fields, *ConsumerSettings.model_fields, *AdminSettings.model_fields}
 
 
+_OF_SERIALIZERS = ("basic_auth_", "bearer_auth_")
+"""Beginnings of names that Java's serializers have without the prefix `schema.registry.`."""
+
+
 def _snake(name: str) -> str:
-    return name.replace(".", "_").replace("-", "_")
+    snake = name.replace(".", "_").replace("-", "_")
+    return f"schema_registry_{snake}" if snake.startswith(_OF_SERIALIZERS) else snake
 
 
 def _near(name: str, known: Collection[str]) -> str:

@@ -75,6 +75,7 @@ def dev(
 
 def _run(options: DevOptions) -> None:
     """Run the node until a signal. Raises `ClusterError`."""
+    import gc
     import logging
 
     import trio
@@ -83,6 +84,7 @@ def _run(options: DevOptions) -> None:
     from barnabas.runtime.process import prepare_process, run_until_signal, start_logging
 
     began = time.monotonic()
+    gc.disable()  # modules are no garbage; `run_until_signal` switches it on when the node serves
     start_logging(None)
     logging.getLogger().setLevel(logging.WARNING)
     prepare_process("barnabas-dev")

@@ -1,4 +1,4 @@
-"""The option with the token of the nodes' HTTP listeners."""
+"""Options that protect HTTP: tokens and certificates."""
 
 from __future__ import annotations
 
@@ -21,6 +21,23 @@ HttpTokenFile = Annotated[
         show_envvar=False,
         help="File with the token of the nodes' HTTP listeners (barnabas.http.token.file). Default: that of the secure "
         "local cluster in --data.",
+    ),
+]
+
+OwnTokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--http-token-file",
+        metavar="FILE",
+        help="File with a token on its first line; every request needs it, as a bearer or as the password of any user.",
+    ),
+]
+HttpsConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--https-config",
+        metavar="FILE",
+        help="Properties file with a certificate, to serve HTTPS: ssl.keystore.location and others of Kafka's ssl.*.",
     ),
 ]
 

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from barnabas.cli.connection import ClientConfig, Connection
-from barnabas.cli.http_token import HttpTokenFile, http_token_file, read_http_token
+from barnabas.cli.connection import ClientConfig, Connection, SchemaRegistry
+from barnabas.cli.http_token import HttpsConfig, HttpTokenFile, http_token_file, read_http_token
 from barnabas.cli.option_group import grouped
 from barnabas.cli.options import LocalOptions, bootstrap_from, overrides_from
 from barnabas.cli.session import run_until_done
 from barnabas.cluster.errors import ClusterError, WrongArgument
 
 if TYPE_CHECKING:
+    from barnabas.client.schemas.lookup import RegistryLookup
     from barnabas.page.show import RestOptions
 
 DEFAULT_PORT = 9644
@@ -41,6 +42,8 @@ class Serving:
         str, typer.Option("--host", help="Address to serve the page on; any but loopback lets others view it.")
     ] = "127.0.0.1"
     token_file: HttpTokenFile = None
+    https_config: HttpsConfig = None
+    registry: SchemaRegistry = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ def page(
         raise WrongArgument("--allow-writes needs --rest")
     _require_packages()
     from barnabas.client.admin import AdminSettings
+    from barnabas.https import read_https
     from barnabas.page.server import open_port
     from barnabas.page.show import Show, show
 
@@ -97,18 +101,21 @@ def page(
     token_file = http_token_file(serving.token_file, local.data, is_local=is_local)
     http_token = read_http_token(token_file)
     connection = Connection(bootstrap, local.data, client_config)
-    listener, address = open_port(serving.host, serving.port)
+    https = read_https(serving.https_config, "the page")
+    listener, address = open_port(serving.host, serving.port, "http" if https is None else "https")
     options = Show(
         listener,
         address,
         secrets.token_urlsafe(16),
         http_token=http_token,
+        https=https,
         admin=lambda: connection.settings(AdminSettings.model_fields, client_id="barnabas-page"),
         allow_faults=actions.allow_faults,
         load=actions.load,
         tour=actions.tour,
     )
     options.note = _note
+    options.registry = _registry(connection, serving.registry)
     if interface.rest:
         options.rest = _rest(connection, interface.allow_writes)
         if not address.is_loopback and http_token is None:
@@ -130,7 +137,9 @@ def page(
         )
     if not address.is_loopback:
         who = "anybody who reaches it" if http_token is None else "who has the token"
-        _note(f"warning: {who} can view the cluster at {address.url}; the connection is not encrypted")
+        how = "; the connection is not encrypted" if https is None else ""
+        if http_token is None or https is None:
+            _note(f"warning: {who} can view the cluster at {address.url}{how}")
     if token_file is not None:
         _note(f"the page asks for a password: the token in {token_file}, with any user name")
     run_until_done(lambda: show(options, lambda url: _print_url(url, options.token, actions, interface)))
@@ -155,6 +164,21 @@ def _rest(connection: Connection, allow_writes: bool) -> RestOptions:
         lambda: connection.settings(ProducerSettings.model_fields, client_id="barnabas-rest"),
         allow_writes,
     )
+
+
+def _registry(connection: Connection, url: str | None) -> RegistryLookup | None:
+    """The registry of --schema-registry or of the file with client settings. Raises `WrongArgument`."""
+    from barnabas.client.consumer.settings import ConsumerSettings
+    from barnabas.client.errors import ConfigException
+    from barnabas.client.schemas.access import registry_of
+
+    settings = connection.settings(ConsumerSettings.model_fields, schema_registry_url=url)
+    if not settings.get("schema_registry_url"):
+        return None
+    try:
+        return registry_of(settings, "--schema-registry")
+    except ConfigException as error:
+        raise WrongArgument(str(error.message)) from None
 
 
 def _require_packages() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from barnabas.cli.http_token import OwnTokenFile, read_http_token
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import complain, show_text
 from barnabas.cli.session import run_until_done
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from barnabas.fault_proxy.listeners import ClusterProxy
     from barnabas.fault_proxy.rules_file import Faults
     from barnabas.fault_proxy.setup import ProxySetup
+    from barnabas.runtime.http_token import HttpToken
 
 app = typer.Typer(
     help="Run a proxy before any Kafka cluster that injects faults, until Ctrl-C.",
@@ -119,13 +121,24 @@ class Views:
             "--http-port", metavar="N", min=0, max=65535, help="Serve rules, links and a live page on this port."
         ),
     ] = None
+    token_file: OwnTokenFile = None
     watch: Annotated[bool, typer.Option("--watch", help="Print a line for each message.")] = False
     trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="FILE", help="Record all messages in a new JSONL file.")
+        Path | None,
+        typer.Option(
+            "--trace",
+            metavar="FILE",
+            help="Record all messages in a new file: JSONL, or a capture for Wireshark if it is NAME.pcapng.",
+        ),
     ] = None
     trace_bytes: Annotated[
         int,
-        typer.Option("--trace-bytes", metavar="N", min=0, help="Longest request that the trace keeps for a replay."),
+        typer.Option(
+            "--trace-bytes",
+            metavar="N",
+            min=0,
+            help="Longest request that the trace keeps for a replay; a capture has so much of each message.",
+        ),
     ] = 1 << 20
 
 
@@ -144,6 +157,8 @@ def proxy(
         return
     setup = target.setup(listening.listen, listening.advertise, injected.seed)
     setup.check()
+    if views.token_file is not None and views.http_port is None:
+        raise WrongArgument("--http-token-file needs --http-port")
     _run(setup, injected.read(), views)
 
 
@@ -176,16 +191,19 @@ def _run(setup: ProxySetup, faults: Faults, views: Views) -> None:
 
     import trio
 
+    from barnabas.fault_proxy.setup import running_proxy
     from barnabas.runtime.process import prepare_process, run_until_signal, start_logging
 
     if views.http_port is not None:
         _require_packages()
+    token = read_http_token(views.token_file)
     start_logging(None)
     logging.getLogger().setLevel(logging.WARNING)
     prepare_process("barnabas-proxy")
 
     async def run(stop: trio.Event, *, task_status: trio.TaskStatus[list[str]]) -> None:
-        await _serve(setup, faults, views, stop, task_status)
+        async with running_proxy(setup) as running:
+            await _serve(running, faults, views, token, stop, task_status)
 
     try:
         trio.run(run_until_signal, run, _show)
@@ -194,14 +212,18 @@ def _run(setup: ProxySetup, faults: Faults, views: Views) -> None:
 
 
 async def _serve(
-    setup: ProxySetup, faults: Faults, views: Views, stop: trio.Event, task_status: trio.TaskStatus[list[str]]
+    running: ClusterProxy,
+    faults: Faults,
+    views: Views,
+    token: HttpToken | None,
+    stop: trio.Event,
+    task_status: trio.TaskStatus[list[str]],
 ) -> None:
     import trio
 
     from barnabas.fault_proxy.recorder import Recorder
-    from barnabas.fault_proxy.setup import running_proxy
 
-    async with running_proxy(setup) as running, trio.open_nursery() as nursery:
+    async with trio.open_nursery() as nursery:
         for rule in faults.rules:
             running.common.rules.add(rule)
         for link in faults.links:
@@ -215,7 +237,7 @@ async def _serve(
         if views.http_port is not None:
             from barnabas.fault_proxy.http_page import HttpPage
 
-            page = HttpPage(running, recorder, "127.0.0.1", views.http_port)
+            page = HttpPage(running, recorder, "127.0.0.1", views.http_port, token)
             await nursery.start(page.serve)
             lines.append(f"rules and messages on {page.address.url}")
         task_status.started(lines)

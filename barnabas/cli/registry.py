@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from barnabas.cli.connection import Connection
+from barnabas.cli.http_token import HttpsConfig, OwnTokenFile, read_http_token
 from barnabas.cli.option_group import grouped
 from barnabas.cli.output import show_text
 from barnabas.cli.session import NoAnswer, run_connected
@@ -39,11 +40,20 @@ class Listening:
     ] = "schema-registry"
 
 
+@dataclass(frozen=True)
+class Protection:
+    """Options on who may use a registry."""
+
+    https_config: HttpsConfig = None
+    token_file: OwnTokenFile = None
+
+
 @grouped
-def registry(*, listening: Listening, connection: Connection) -> None:
+def registry(*, listening: Listening, protection: Protection, connection: Connection) -> None:
     """Run a schema registry until Ctrl-C."""
     require_packages()
     from barnabas.client.admin.settings import AdminSettings
+    from barnabas.https import read_https
     from barnabas.registry.candidate import ElectionSettings
     from barnabas.registry.running import RegistryOptions
     from barnabas.web import listen
@@ -51,6 +61,7 @@ def registry(*, listening: Listening, connection: Connection) -> None:
     clients = connection.settings(AdminSettings.model_fields)
     clients["client_id"] = "barnabas-registry"
     clients.pop("default_api_timeout_ms", None)
+    token, https = read_http_token(protection.token_file), read_https(protection.https_config, "the registry")
     options = RegistryOptions(
         listen(listening.host, listening.port, "the registry"),
         listening.host,
@@ -58,6 +69,8 @@ def registry(*, listening: Listening, connection: Connection) -> None:
         listening.topic,
         listening.advertised_host,
         ElectionSettings(listening.group),
+        token,
+        https,
     )
     run_connected(connection, lambda: _serve(options, connection.timeout))
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from barnabas.cli.check_bucket import check_bucket
 from barnabas.cli.first_voters import InitialControllers, Standalone, first_voters
+from barnabas.cli.log_ends import log_ends
 from barnabas.cli.node_config import Config, load
 from barnabas.cli.options import pairs_from
 from barnabas.cli.storage_backup import backup, restore
@@ -196,4 +198,6 @@ def _levels(release_version: str | None, features: list[str] | None) -> dict[str
 
 
 app.command("backup")(backup)
+app.command("log-ends")(log_ends)
 app.command("restore")(restore)
+app.command("check-bucket")(check_bucket)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from barnabas.cli.first_voters import InitialControllers, Standalone, first_voters
+from barnabas.cli.log_ends import LongestLogs
 from barnabas.cli.node_config import Config, load
+from barnabas.cli.option_group import grouped
 from barnabas.cluster.errors import ClusterError, WrongArgument
 from barnabas.protocol.primitives import uuid_to_string
 
@@ -49,6 +52,15 @@ def backup(
         raise typer.Exit(1)
 
 
+@dataclass(frozen=True)
+class WantedVoters:
+    """Options that name the voters of a restored quorum."""
+
+    standalone: Standalone = False
+    initial_controllers: InitialControllers = None
+
+
+@grouped
 def restore(
     config: Config,
     source: Annotated[
@@ -62,10 +74,14 @@ def restore(
         int,
         typer.Option("--raise-epochs", min=1, help="Raise epochs by this, above those given out after the snapshot."),
     ] = RAISED_EPOCHS,
-    standalone: Standalone = False,
-    initial_controllers: InitialControllers = None,
+    *,
+    wanted: WantedVoters,
+    longest: LongestLogs,
 ) -> None:
     """Give a stopped controller the metadata of a snapshot or of another node's copy; the same for all controllers.
+
+    The longest logs lead: give --log-ends of each broker. Without them no partition has a leader until one is elected
+    by `topics elect --unclean`.
 
     Without controller.quorum.voters in the configuration, the voters stay as they are in the metadata, if this
     controller's directory is one of them.
@@ -81,10 +97,12 @@ def restore(
     directory = settings.metadata_directory
     try:
         found = read_metadata(disk, str(source))
-        image = raised(found.image, raise_epochs)
         identity = read_meta_properties(disk, directory)
+        known_id = cluster_id if cluster_id is not None or identity is None else identity.cluster_id
+        settled = longest.decide(found.image, known_id)
+        image = raised(settled.image, raise_epochs)
         own_id = None if identity is None else identity.directory_id
-        voters = _voters(settings, found, (standalone, initial_controllers), own_id)
+        voters = _voters(settings, found, wanted, own_id)
         if cluster_id is not None:
             own = None if voters is None else voters.key(settings.node_id)
             format_directories(
@@ -112,6 +130,8 @@ def restore(
     except (RestoreError, FormatError, LogDirectoryError) as error:
         raise ClusterError(str(error)) from None
     typer.echo(f"{restored.path}: {described(restored.image)}")
+    for line in settled.notes:
+        typer.echo(line)
     if voters is not None:
         typer.echo(f"voters: {_described(voters)}")
     if restored.put_aside is not None:
@@ -121,14 +141,14 @@ def restore(
 def _voters(
     settings: NodeSettings,
     found: FoundMetadata,
-    options: tuple[bool, str | None],
+    wanted: WantedVoters,
     directory_id: bytes | None,
 ) -> VoterSet | None:
-    """The voters of the restored quorum; None if they are in the settings. `options`: `--standalone` and
-    `--initial-controllers`. `directory_id` is that of this node's metadata directory if it is formatted.
+    """The voters of the restored quorum; None if they are in the settings. `directory_id` is that of this node's
+    metadata directory if it is formatted.
 
     Raises `WrongArgument` or `FormatError`."""
-    standalone, initial_controllers = options
+    standalone, initial_controllers = wanted.standalone, wanted.initial_controllers
     if settings.controller_quorum_voters or standalone or initial_controllers is not None:
         voters = first_voters(settings, standalone, initial_controllers, joins=True, directory_id=directory_id)
         own = None if voters is None else voters.key(settings.node_id)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
+from pydantic import SecretStr
+
 from barnabas.client.serialization import SCHEMA_KINDS, Deserialize, Serialize, deserializer_of, serializer_of
 from barnabas.client.settings import ClientSettings
 
@@ -15,8 +17,26 @@ class RegistrySettings(ClientSettings):
 
     schema_registry_url: str = ""
     """One address or more, with commas between them."""
+    schema_registry_basic_auth_credentials_source: str = ""
+    """URL, USER_INFO, or SASL_INHERIT: the user and password of the Kafka connection. Default: USER_INFO if there is
+    one, or else URL."""
     schema_registry_basic_auth_user_info: str = ""
     """`user:password`."""
+    schema_registry_bearer_auth_token: str = ""
+    """A token to be sent in place of a user and a password."""
+    schema_registry_ssl_truststore_type: str = "JKS"
+    """PEM, PKCS12 or JKS."""
+    schema_registry_ssl_truststore_location: str = ""
+    """The issuers to trust over https; default: those of the system."""
+    schema_registry_ssl_truststore_password: SecretStr | None = None
+    schema_registry_ssl_truststore_certificates: SecretStr | None = None
+    """The certificates of trusted issuers as PEM text."""
+    schema_registry_ssl_keystore_type: str = "JKS"
+    schema_registry_ssl_keystore_location: str = ""
+    schema_registry_ssl_keystore_password: SecretStr | None = None
+    schema_registry_ssl_key_password: SecretStr | None = None
+    schema_registry_ssl_endpoint_identification_algorithm: str = "https"
+    """Empty: the name of the registry is not compared with its certificate."""
 
 
 class SchemaReadingSettings(RegistrySettings):
@@ -62,7 +82,18 @@ class SchemaReadingOptions(TypedDict, total=False):
     """Keyword arguments; `SchemaReadingSettings` has their meanings."""
 
     schema_registry_url: str
+    schema_registry_basic_auth_credentials_source: str
     schema_registry_basic_auth_user_info: str
+    schema_registry_bearer_auth_token: str
+    schema_registry_ssl_truststore_type: str
+    schema_registry_ssl_truststore_location: str
+    schema_registry_ssl_truststore_password: str
+    schema_registry_ssl_truststore_certificates: str
+    schema_registry_ssl_keystore_type: str
+    schema_registry_ssl_keystore_location: str
+    schema_registry_ssl_keystore_password: str
+    schema_registry_ssl_key_password: str
+    schema_registry_ssl_endpoint_identification_algorithm: str
 
 
 class SchemaWritingOptions(SchemaReadingOptions, total=False):

@@ -61,6 +61,23 @@ DISK_POINTS: Mapping[str, Sequence[str]] = {
 }
 """Fault points of disks that can be broken: a file was just renamed."""
 
+REMOTE_POINTS: Sequence[str] = (
+    "remote.copy.started",
+    "remote.copy.stored",
+    "remote.copy.finished",
+    "remote.delete.start_moved",
+    "remote.delete.started",
+    "remote.delete.deleted",
+    "remote.delete.finished",
+)
+"""Fault points of brokers with tiered storage. No other broker comes by them."""
+
+_OF_A_SEGMENT = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".leader_epoch_checkpoint")
+REMOTE_OBJECT_POINTS: Sequence[str] = tuple(
+    point + suffix for point in ("remote.copy.stored", "remote.delete.deleted") for suffix in _OF_A_SEGMENT
+)
+"""The same, after each object of a segment."""
+
 
 def all_points() -> tuple[str, ...]:
     """Each once, of all roles and of their disks."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from barnabas.cluster.cells import cell_settings, host_name, host_number, shared_port
@@ -77,6 +77,8 @@ class Layout:
     """The metadata log keeps the voters, and files name only controllers to ask."""
     cells: int = 1
     """Brokers on a host."""
+    has_s3: bool = False
+    """It has an S3 server of its own (`cluster up --s3`)."""
 
     @classmethod
     def open(cls, data: Path, base_port: int | None = None, shape: Path = LOCAL_SHAPE) -> Layout:
@@ -92,8 +94,9 @@ class Layout:
         cluster_id = str(saved.get("cluster_id") or _new_cluster_id())
         members = Members.read(data)
         nodes = tuple(_with_members(list(_nodes(shape, port)), members))
-        secure = bool(saved.get("secure"))
-        return cls(data, cluster_id, port, nodes, secure, members.has_living_voters, members.cells)
+        is_secure, has_s3 = bool(saved.get("secure")), bool(saved.get("s3"))
+        found = cls(data, cluster_id, port, nodes, is_secure, members.has_living_voters, members.cells)
+        return replace(found, has_s3=has_s3)
 
     def save(self) -> None:
         """Remembers the cluster's id and ports."""
@@ -101,6 +104,8 @@ class Layout:
         saved: dict[str, object] = {"cluster_id": self.cluster_id, "base_port": self.base_port}
         if self.is_secure:
             saved["secure"] = True
+        if self.has_s3:
+            saved["s3"] = True
         (self.data / "cluster.json").write_text(json.dumps(saved) + "\n")
 
     def node(self, name: str) -> Node:

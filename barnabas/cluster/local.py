@@ -17,6 +17,7 @@ from barnabas.cluster.breakable_programs import what_joins
 from barnabas.cluster.errors import ClusterError, WrongArgument
 from barnabas.cluster.keeping import LOCK_FILE, KeepFile
 from barnabas.cluster.layout import LOCAL_SHAPE, Layout, Node
+from barnabas.cluster.local_store import LocalStore, find_program
 from barnabas.cluster.membership import Members
 from barnabas.cluster.node_faults import NodeFaults
 from barnabas.cluster.plan import LAUNCHER_REFUSES, MODULES, Plan, Programs, Start
@@ -85,8 +86,18 @@ class LocalCluster:
         if brokers is not None:
             members = members.with_brokers(brokers, [node.id for node in layout.brokers])
         members.write(layout.data)
-        is_secure = layout.is_secure
-        self.layout = replace(Layout.open(layout.data, layout.base_port, self._shape), is_secure=is_secure)
+        larger = Layout.open(layout.data, layout.base_port, self._shape)
+        self.layout = replace(larger, is_secure=layout.is_secure, has_s3=layout.has_s3)
+
+    @property
+    def s3(self) -> LocalStore | None:
+        """None for a cluster without an S3 server."""
+        return LocalStore(self.layout) if self.layout.has_s3 else None
+
+    def add_s3(self) -> None:
+        """Give the cluster an S3 server and tiered storage, from its next start on. It keeps them."""
+        find_program()
+        self.layout = replace(self.layout, has_s3=True)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -105,6 +116,8 @@ class LocalCluster:
             self.layout.save()
             if self.security is not None:
                 self.security.ensure(self.layout)
+            if self.s3 is not None:
+                self.s3.start()
             for node in missing:
                 self._render_config(node)
             self._launch(missing)
@@ -113,11 +126,14 @@ class LocalCluster:
     def down(self, timeout_seconds: float = STOP_SECONDS) -> list[str]:
         """Stops brokers, then controllers, in good order; gives the names of those that had to be killed."""
         with self._only_one():
-            return [
+            killed = [
                 name
                 for group in (self.layout.brokers, self.layout.controllers)
                 for name in self._stop_all(group, timeout_seconds)
             ]
+            if self.s3 is not None:
+                self.s3.stop()
+            return killed
 
     def start(self, *names: str) -> None:
         """Starts nodes as they were configured when the cluster came up."""
@@ -231,6 +247,7 @@ class LocalCluster:
 
     def _render_config(self, node: Node) -> None:
         own = {} if self.security is None else self.security.settings_of(node)
+        own |= {} if self.s3 is None else self.s3.settings_of(node)
         self.layout.render_config(node, own | self._overrides, self._shape)
 
     def _refuse_to_part(self, running: Sequence[str]) -> None:

@@ -40,6 +40,12 @@ class EmbeddedServers(str):
         return self.node.registry.url
 
     @property
+    def registry_settings(self) -> dict[str, str]:
+        """Keyword arguments of our producers and consumers for the schema registry: its address, and if it is secure
+        the token and the authority. Raises `ClusterError` if there is none."""
+        return self.node.registry_settings()
+
+    @property
     def client_settings(self) -> dict[str, Any]:
         """Keyword arguments of our clients beside `bootstrap_servers`: the login of the administrator, if secure."""
         return self.node.client_settings()

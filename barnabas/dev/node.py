@@ -17,6 +17,7 @@ from barnabas.cluster.errors import ClusterError, WrongArgument
 from barnabas.cluster.ports import free_base_port, is_free
 from barnabas.dev.directory import data_directory
 from barnabas.dev.options import EVERYWHERE, LOOPBACK, NODE_ID, DevOptions, DevPorts, NewDevTopic
+from barnabas.dev.registry import registry_settings, serve_registry
 from barnabas.dev.runner import BrokerRunner
 from barnabas.dev.snapshots import copy_state, replace_state
 from barnabas.dev.topics import create_topics, delete_all_topics
@@ -113,6 +114,13 @@ class DevNode:
         del settings["bootstrap_servers"]
         return settings
 
+    def registry_settings(self) -> dict[str, str]:
+        """Keyword arguments of our producers and consumers for the schema registry. Raises `ClusterError` if there is
+        none."""
+        if self.registry is None:
+            raise ClusterError("there is no registry: use embedded(registry=True)")
+        return registry_settings(self.registry.url, self.directory, is_secure=self.is_secure)
+
 
 @asynccontextmanager
 async def dev_node(options: DevOptions) -> AsyncIterator[DevNode]:
@@ -152,7 +160,7 @@ async def run_dev_node(
                 if options.topics:
                     await node.create_topics(options.topics)
                 if options.registry_port is not None:
-                    node = replace(node, registry=await nursery.start(_serve_registry, options, node, stop))
+                    node = replace(node, registry=await nursery.start(serve_registry, options, node, stop))
                 task_status.started(node)
                 await stop.wait()
                 # If nothing is kept, nothing has to be left in good order.
@@ -160,21 +168,6 @@ async def run_dev_node(
                 nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             raise _in_one_line(only_error(group)) from None
-
-
-async def _serve_registry(
-    options: DevOptions, node: DevNode, stop: trio.Event, *, task_status: trio.TaskStatus[RunningRegistry]
-) -> None:
-    from barnabas.registry.running import RegistryOptions, run_registry
-    from barnabas.web import listen
-
-    assert options.registry_port is not None
-    clients = {"bootstrap_servers": node.bootstrap_servers, **node.client_settings()}
-    listener = listen(options.host, options.registry_port, "the registry")
-    async with trio.open_nursery() as nursery:
-        task_status.started(await nursery.start(run_registry, RegistryOptions(listener, options.host, clients)))
-        await stop.wait()
-        nursery.cancel_scope.cancel()
 
 
 def choose_ports(options: DevOptions) -> DevPorts:

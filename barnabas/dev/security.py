@@ -21,6 +21,17 @@ class DevSecurity:
     bootstrap_servers: str
 
 
+def certificate_settings(directory: Path) -> dict[str, str]:
+    """The node's certificate towards clients, and their authority, as `ssl.*` settings."""
+    files = LocalSecurity.of(directory).files_of(Node(NODE_NAME, "broker", NODE_ID, 0))
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(files.for_clients),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(files.clients_authority),
+    }
+
+
 def make_security(directory: Path, ports: DevPorts) -> DevSecurity:
     """Make what is missing below `directory/security`. Raises `ClusterError`."""
     node = Node(NODE_NAME, "broker", NODE_ID, ports.clients)

@@ -24,6 +24,7 @@ from barnabas.fault_proxy.sessions import SessionReset
 from barnabas.fault_proxy.topics import TopicNames, split
 from barnabas.fault_proxy.waiting import Waiting
 from barnabas.protocol.errors import EncodeError, ErrorCode
+from barnabas.runtime.at_once import Stepwise, at_once
 from barnabas.runtime.world import Chance
 
 MOST_REQUEST_BYTES = 100 << 20
@@ -172,28 +173,32 @@ class Dialogue:
 
     # ---- answers
 
-    def answered(self, frame: bytes, now: float) -> None:
-        """An answer of the broker arrived."""
+    def answered(self, frame: bytes, now: float) -> Stepwise[None]:
+        """An answer of the broker arrived. Until the last step its request stays the first that waits."""
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         while self._waiting:
-            waiting = self._waiting.popleft()
-            if waiting.answer is not None:
-                self._answer(waiting, waiting.answer, now)
-            elif waiting.asked.correlation_id == correlation_id:
-                self._take(waiting, frame, now)
+            waiting = self._waiting[0]
+            if waiting.answer is None and waiting.asked.correlation_id == correlation_id:
+                yield from self._take(waiting, frame, now)
                 self._answer_in_order(now)
                 return
+            self._waiting.popleft()
+            if waiting.answer is not None:
+                self._answer(waiting, waiting.answer, now)
         self.stop(f"an answer without a request, correlation id {correlation_id}", now)
 
-    def _take(self, waiting: Waiting, frame: bytes, now: float) -> None:
+    def _take(self, waiting: Waiting, frame: bytes, now: float) -> Stepwise[None]:
         if waiting.take is not None:
+            self._waiting.popleft()
             waiting.take(frame)
             return
         try:
-            changed = changed_answer(waiting, frame, self._common.topics, self._local)
+            changed = yield from changed_answer(waiting, frame, self._common.topics, self._local)
         except (ClusterError, EncodeError) as error:
             self.stop(str(error), now)
             return
+        finally:
+            self._waiting.popleft()
         self._answer(waiting, changed, now)
 
     def _answer_in_order(self, now: float) -> None:
@@ -291,13 +296,16 @@ class _Answers(Outlet):
         self._frames = WholeFrames(MOST_ANSWER_BYTES)
 
     def feed(self, data: bytes, now: float) -> None:
+        at_once(self.receive(data, now))
+
+    def receive(self, data: bytes, now: float) -> Stepwise[None]:
         try:
             frames = self._frames.feed(data)
         except TooLong as error:
             self._dialogue.stop(f"{error}, as if the broker spoke TLS or another protocol", now)
             return
         for frame in frames:
-            self._dialogue.answered(frame, now)
+            yield from self._dialogue.answered(frame, now)
 
     def end(self, now: float) -> None:
         self.push("end", b"", self.arrival(now))

@@ -50,7 +50,7 @@ def limit_versions(response: ApiVersionsResponse) -> bool:
     limited = False
     kept = []
     for api in response.api_keys:
-        spec = _spec(api.api_key)
+        spec = spec_of_key(api.api_key)
         if spec is not None:
             lowest, highest = api.min_version, api.max_version
             known = spec.response_type().VERSIONS
@@ -65,7 +65,8 @@ def limit_versions(response: ApiVersionsResponse) -> bool:
     return limited
 
 
-def _spec(key: int) -> ApiSpec | None:
+def spec_of_key(key: int) -> ApiSpec | None:
+    """None for an API that is not known here."""
     try:
         return API_SPECS.get(ApiKey(key))
     except ValueError:

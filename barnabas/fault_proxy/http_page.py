@@ -1,7 +1,7 @@
 """The HTTP port of a proxy: rules, links, brokers and the newest messages as JSON, and a plain page of them.
 
 Requests are hostile: only those whose Host header names this address are answered, a change needs a body of JSON (which
-a foreign page cannot send without asking first), and bodies are bounded.
+a foreign page cannot send without asking first), and bodies are bounded. With a token, every request needs it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from barnabas.fault_proxy.recorder import NEWEST, Recorder
 from barnabas.fault_proxy.rule_book import Rule
 from barnabas.fault_proxy.rules_file import link_of, rule_of
 from barnabas.page.server import PageAddress
+from barnabas.runtime.http_token import CHALLENGE, HttpToken
 from barnabas.runtime.visible import visible_lines
 from barnabas.web import listen, serve_app
 
@@ -41,8 +42,10 @@ _HEADERS = {
 class HttpPage:
     """The page of one proxy."""
 
-    def __init__(self, proxy: ClusterProxy, recorder: Recorder, host: str, port: int) -> None:
-        """Raises `ClusterError` if the port is not free."""
+    def __init__(
+        self, proxy: ClusterProxy, recorder: Recorder, host: str, port: int, token: HttpToken | None = None
+    ) -> None:
+        """With `token` every request needs it. Raises `ClusterError` if the port is not free."""
         try:
             self._listener = listen(host, port, "the HTTP port of the proxy")
         except ClusterError as error:
@@ -50,6 +53,7 @@ class HttpPage:
         self.address = PageAddress(host, self._listener.getsockname()[1])
         self._proxy = proxy
         self._recorder = recorder
+        self._token = token
         recorder.keep_newest()
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -64,6 +68,10 @@ class HttpPage:
         async def check_request() -> Response | None:
             if not self.address.is_called(request.host):
                 return _line("the Host header does not name this proxy", HTTPStatus.FORBIDDEN)
+            if self._token is not None and not self._token.admits(request.headers.get("Authorization", "")):
+                refusal = _line("the proxy needs the token of its --http-token-file", HTTPStatus.UNAUTHORIZED)
+                refusal.headers["WWW-Authenticate"] = CHALLENGE
+                return refusal
             if request.method == "POST" and not request.is_json:
                 return _line("the body must be application/json", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
             return None

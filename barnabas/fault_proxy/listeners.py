@@ -95,6 +95,7 @@ class ClusterProxy:
     listeners: dict[Address, BrokerListener] = field(default_factory=dict)
     _links: list[LinkFault] = field(default_factory=list)
     _connections: dict[Proxied, None] = field(default_factory=dict)
+    _ends: dict[int, tuple[Address, Address]] = field(default_factory=dict)
     _numbers: int = 0
     _nursery: trio.Nursery | None = None
 
@@ -136,6 +137,10 @@ class ClusterProxy:
     def node_id_of(self, broker: str) -> int:
         """-1: unknown."""
         return next((each.node_id for each in self.listeners.values() if each.name == broker), -1)
+
+    def ends_of(self, connection: int) -> tuple[Address, Address]:
+        """Addresses of the client and of the broker of an open connection, by its number."""
+        return self._ends[connection]
 
     def complain(self, text: str) -> None:
         """Log a line about the proxy itself."""
@@ -279,6 +284,8 @@ class ClusterProxy:
         dialogue = Dialogue(self._numbers, listener.name, self.common, local, is_held=authenticator is not None)
         proxied = Proxied(dialogue.requests, dialogue.answers, near, far, answers_here=True)
         self._connections[proxied] = None
+        number = self._numbers
+        self._ends[number] = (near.peer_host, near.peer_port), (far.peer_host, far.peer_port)
         try:
             async with trio.open_nursery() as nursery:
                 if authenticator is not None:
@@ -287,7 +294,7 @@ class ClusterProxy:
                 await proxied.run()
                 nursery.cancel_scope.cancel()
         finally:
-            del self._connections[proxied]
+            del self._connections[proxied], self._ends[number]
         if dialogue.reason:
             log.warning("%s: %s", listener.name, dialogue.reason)
         return proxied.was_reset

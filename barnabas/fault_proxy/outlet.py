@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from barnabas.fault_proxy.rules import Faults, LinkState
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.world import Chance
 
 RESEND_SECONDS = 0.2
@@ -65,6 +66,15 @@ class Outlet:
     def portions(self) -> int:
         """Number of pieces that wait."""
         return len(self._queue)
+
+    def feed(self, data: bytes, now: float) -> None:
+        """These bytes arrived."""
+        raise NotImplementedError
+
+    def receive(self, data: bytes, now: float) -> Stepwise[None]:
+        """`feed`, in steps if it has much to do."""
+        self.feed(data, now)
+        yield from ()
 
     def arrival(self, now: float) -> float:
         """Time of arrival of a burst that is sent now."""

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import trio
 
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.world import Connection, ConnectionLost
 
 MOST_BUFFERED_BYTES = 4 << 20
@@ -20,7 +21,7 @@ class Side(Protocol):
     is_reset: bool
     is_over: bool
 
-    def feed(self, data: bytes, now: float) -> None: ...
+    def receive(self, data: bytes, now: float) -> Stepwise[None]: ...
 
     def end(self, now: float) -> None: ...
 
@@ -91,7 +92,8 @@ class _Way:
         try:
             while True:
                 count = await self._source.receive_into(buffer)
-                self.stream.feed(bytes(buffer[:count]), trio.current_time())
+                for _ in self.stream.receive(bytes(buffer[:count]), trio.current_time()):
+                    await trio.lowlevel.checkpoint()
                 self.wake()
                 self.other.wake()
                 received, self.received = self.received, trio.Event()

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from barnabas.cluster.errors import ClusterError, WrongArgument
 from barnabas.fault_proxy.dialogue import Seen
 from barnabas.fault_proxy.listeners import ClusterProxy
 from barnabas.fault_proxy.trace import MOST_FRAME_BYTES, Entry
+from barnabas.fault_proxy.trace_file import TraceFile, open_trace
 from barnabas.protocol.api_keys import ApiKey
 
 NEWEST = 500
@@ -26,8 +24,8 @@ class Recorder:
 
     def __init__(self, proxy: ClusterProxy) -> None:
         self._proxy = proxy
-        self._file: TextIO | None = None
-        self._most_frame_bytes = MOST_FRAME_BYTES
+        self._file: TraceFile | None = None
+        self._path: Path | None = None
         self._say: Callable[[str], None] | None = None
         self.newest: deque[dict[str, Any]] | None = None
         """None until `keep_newest`."""
@@ -42,15 +40,9 @@ class Recorder:
         self._observe()
 
     def record(self, path: Path, most_frame_bytes: int = MOST_FRAME_BYTES) -> None:
-        """Write a trace to a new file, which its owner alone may read. Raises `ClusterError`."""
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        except FileExistsError:
-            raise WrongArgument(f"--trace {path}: the file exists; a trace needs a new one") from None
-        except OSError as error:
-            raise ClusterError(f"--trace {path}: {error.strerror}") from None
-        self._file = os.fdopen(descriptor, "w", encoding="utf-8", buffering=1)
-        self._most_frame_bytes = most_frame_bytes
+        """Write a trace to a new file, which its owner alone may read; one called `NAME.pcapng` is a capture for
+        Wireshark. Raises `ClusterError`."""
+        self._file, self._path = open_trace(path, most_frame_bytes, self._proxy.ends_of), path
         self._observe()
 
     def close(self) -> None:
@@ -67,7 +59,7 @@ class Recorder:
         entry = Entry(seen, self._proxy.world.wall_clock.now_ms(), self._proxy.node_id_of(seen.broker))
         if self._file is not None:
             try:
-                self._file.write(json.dumps(entry.as_json(self._most_frame_bytes), ensure_ascii=False) + "\n")
+                self._file.write(entry)
             except OSError as error:
                 self._give_up(error)
         if self.newest is not None and seen.api_key not in (ApiKey.SASL_AUTHENTICATE, ApiKey.SASL_HANDSHAKE):
@@ -78,5 +70,5 @@ class Recorder:
     def _give_up(self, error: OSError) -> None:
         """A trace that cannot go on ends; the proxy does not."""
         assert self._file is not None
-        name, self._file = self._file.name, None
-        self._proxy.complain(f"the trace {name} ends here: {error.strerror}")
+        self._file = None
+        self._proxy.complain(f"the trace {self._path} ends here: {error.strerror}")

@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any
 
 from barnabas.fault_proxy.error_answers import ERROR_FIELDS
-from barnabas.protocol.api_keys import ApiSpec
 from barnabas.protocol.errors import ErrorCode, error_code
 from barnabas.protocol.primitives import uuid_to_string
 from barnabas.protocol.schema import FieldSpec, Struct, parse_versions
@@ -34,9 +33,13 @@ def errors_in(struct: Any, version: int) -> list[str]:
 
 
 @cache
-def has_secrets(spec: ApiSpec) -> bool:
-    """True if requests have fields that no trace may contain."""
-    return _has_secrets(spec.request_type())
+def has_secrets(kind: type[Struct]) -> bool:
+    """True if messages of this kind have fields that no trace may contain."""
+    for spec in kind.FIELDS:
+        inner = (spec.type.element or spec.type).struct
+        if spec.name in SECRETS or (inner is not None and has_secrets(inner)):
+            return True
+    return False
 
 
 def names_secret_configs(struct: Any) -> bool:
@@ -106,14 +109,6 @@ def _codes(struct: Any, version: int) -> Iterator[int]:
             for each in value:
                 if isinstance(each, Struct):
                     yield from _codes(each, version)
-
-
-def _has_secrets(kind: type[Struct]) -> bool:
-    for spec in kind.FIELDS:
-        inner = (spec.type.element or spec.type).struct
-        if spec.name in SECRETS or (inner is not None and _has_secrets(inner)):
-            return True
-    return False
 
 
 def _is_secret_config(struct: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from barnabas.protocol.api_keys import ApiKey, ApiSpec
 from barnabas.protocol.primitives import ZERO_UUID
 from barnabas.protocol.schema import FieldSpec, Message, Struct, parse_versions
+from barnabas.runtime.at_once import Stepwise, at_once
 
 NAME_FIELDS = frozenset(["name", "topic", "topic_name"])
 """Fields with the name of a topic, in items of an array of topics."""
@@ -19,6 +20,7 @@ NOT_ASKED = frozenset(["forgotten_topics_data"])
 TOPIC_RESOURCE = 2
 """Type of a topic among the resources of configs and ACLs."""
 MOST_IDS = 200_000
+TOPICS_OF_A_STEP = 1_000
 
 
 class TopicNames:
@@ -29,7 +31,12 @@ class TopicNames:
 
     def learn(self, response: Any) -> None:
         """Take the topics of a Metadata or CreateTopics response."""
-        for topic in response.topics:
+        at_once(self.learn_in_steps(response))
+
+    def learn_in_steps(self, response: Any) -> Stepwise[None]:
+        for number, topic in enumerate(response.topics):
+            if number % TOPICS_OF_A_STEP == TOPICS_OF_A_STEP - 1:
+                yield
             if topic.topic_id != ZERO_UUID and topic.name and len(self._names) < MOST_IDS:
                 self._names[bytes(topic.topic_id)] = topic.name
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from barnabas.fault_proxy.answering import read_answer
 from barnabas.fault_proxy.dialogue import Seen
-from barnabas.fault_proxy.requests import Asked, read_request
+from barnabas.fault_proxy.endpoints import spec_of_key
+from barnabas.fault_proxy.requests import MOST_ELEMENTS, Asked, read_request
 from barnabas.fault_proxy.shown import MOST_VALUES, errors_in, has_secrets, names_secret_configs, shown
 from barnabas.fault_proxy.topics import TopicNames, topics_of
 from barnabas.times import clock_text
@@ -42,11 +43,11 @@ class Entry:
 
     @cached_property
     def message(self) -> Any:
-        """The decoded body; None if it is not known here."""
+        """The decoded body; None if it is not known here, or has more than `MOST_ELEMENTS`."""
         if self.seen.is_request:
             return self.asked.decoded if self.asked.is_readable else None
         spec = self.asked.spec
-        return None if spec is None else read_answer(self.seen.frame, spec, self.seen.version)
+        return None if spec is None else read_answer(self.seen.frame, spec, self.seen.version, MOST_ELEMENTS)
 
     @property
     def api(self) -> str:
@@ -72,16 +73,19 @@ class Entry:
             if not seen.is_request and (errors := errors_in(self.message, seen.version)):
                 written["errors"] = errors
             written["body"] = shown(self.message, seen.version, most_values)
-        if seen.is_request and len(seen.frame) <= most_frame_bytes and not self._is_secret:
+        if seen.is_request and len(seen.frame) <= most_frame_bytes and not self.is_secret:
             written["frame"] = base64.b64encode(seen.frame).decode()
         return written
 
     @property
-    def _is_secret(self) -> bool:
-        spec = self.asked.spec
-        return spec is not None and (
-            has_secrets(spec) or (self.message is not None and names_secret_configs(self.message))
-        )
+    def is_secret(self) -> bool:
+        """True if no trace may have its bytes."""
+        spec = spec_of_key(self.seen.api_key)  # of any version, also one that is not known here
+        if spec is None:
+            return False
+        if has_secrets(spec.request_type() if self.seen.is_request else spec.response_type()):
+            return True
+        return self.seen.is_request and self.message is not None and names_secret_configs(self.message)
 
     def line(self, topics: TopicNames) -> str:
         """One line: time, connection, client, direction, API, version, topics or errors, rule."""

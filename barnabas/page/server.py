@@ -24,11 +24,13 @@ from quart_trio.asgi import TrioASGIHTTPConnection
 from werkzeug.exceptions import HTTPException
 
 from barnabas.cluster.errors import ClusterError, WrongArgument
+from barnabas.https import Https
 from barnabas.page.access import TABLES, Access
 from barnabas.page.access_tables import Filter
 from barnabas.page.control import Do, Json, NotNow
 from barnabas.page.feed import Feed, Reader, TooMany
 from barnabas.page.groups import Groups
+from barnabas.page.schemas import Schemas
 from barnabas.page.topics import Topics
 from barnabas.page.watch import Watch
 from barnabas.runtime.http_token import CHALLENGE, HttpToken
@@ -59,10 +61,11 @@ class PageAddress:
 
     host: str = "127.0.0.1"
     port: int = 9644
+    scheme: str = "http"
 
     @property
     def url(self) -> str:
-        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+        return f"{self.scheme}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
     @property
     def is_loopback(self) -> bool:
@@ -104,6 +107,9 @@ class Page:
     """The view "Topics"; None: the page has none."""
     routes: Blueprint | None = None
     """Further paths: the REST interface."""
+    https: Https | None = None
+    schemas: Schemas | None = None
+    """The view "Schemas"; None: the page has none."""
     app: QuartTrio = field(init=False)
 
     def __post_init__(self) -> None:
@@ -112,7 +118,11 @@ class Page:
     async def serve(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serves until cancelled; started with the page's URL when it accepts requests."""
         async with trio.open_nursery() as nursery:
-            await nursery.start(serve_app, cast(Framework, self.app), self.listener)
+            tls = None
+            if self.https is not None:
+                tls = self.https.server_context()
+                nursery.start_soon(self.https.run)
+            await nursery.start(serve_app, cast(Framework, self.app), self.listener, tls)
             task_status.started(self.address.url)
 
     # The feed
@@ -160,10 +170,10 @@ class _Awake:
         await self._event.wait()
 
 
-def open_port(host: str, port: int) -> tuple[socket.socket, PageAddress]:
+def open_port(host: str, port: int, scheme: str = "http") -> tuple[socket.socket, PageAddress]:
     """Listens before anything else is started, so that a port in use is reported first. Raises `ClusterError`."""
     listener = listen(host, port, "the page")
-    return listener, PageAddress(host, listener.getsockname()[1])
+    return listener, PageAddress(host, listener.getsockname()[1], scheme)
 
 
 class _Exchange(TrioASGIHTTPConnection):
@@ -259,6 +269,15 @@ def _app(page: Page) -> QuartTrio:
             return _line("topic must be the name of a topic", HTTPStatus.BAD_REQUEST)
         return _json(await page.topics.describe(name))
 
+    async def schemas() -> Response:
+        return await _schemas(page)
+
+    async def schema() -> Response:
+        name = request.args.get("schema", "")
+        if page.schemas is None or not name or len(name) > MOST_SUBJECT_LENGTH:
+            return _line("schema must be the name of a subject", HTTPStatus.BAD_REQUEST)
+        return _json(await page.schemas.describe(name))
+
     async def control(action: str, about: str = "") -> Response:
         return await _control(page, action, about)
 
@@ -274,6 +293,8 @@ def _app(page: Page) -> QuartTrio:
     app.add_url_rule("/topic", "topic", topic)
     app.add_url_rule("/groups", "groups", groups)
     app.add_url_rule("/group", "group", group)
+    app.add_url_rule("/schemas", "schemas", schemas)
+    app.add_url_rule("/schema", "schema", schema)
     app.add_url_rule("/control/<action>", "control", control, methods=["POST"])
     app.add_url_rule("/control/<action>/<about>", "control-about", control, methods=["POST"])
     if page.routes is not None:
@@ -313,6 +334,14 @@ async def _topics(page: Page) -> Response:
     return _json(await page.topics.listing(Filter(query.get("topic", ""), query.get("state", ""), start)))
 
 
+async def _schemas(page: Page) -> Response:
+    query = {name: value[:MOST_SUBJECT_LENGTH] for name, value in request.args.items()}
+    start = _start(query)
+    if page.schemas is None or start is None:
+        return _line(f"start must be a whole number of at most {MOST_DIGITS} digits", HTTPStatus.BAD_REQUEST)
+    return _json(await page.schemas.listing(Filter(query.get("schema", ""), query.get("type", ""), start)))
+
+
 def _start(query: Mapping[str, str]) -> int | None:
     """First row that is wanted; None if it is no number."""
     start = query.get("start", "0")
@@ -323,7 +352,7 @@ async def _control(page: Page, action: str, about: str) -> Response:
     if page.control is None:
         return _line("this page is read-only; start it with --allow-faults", HTTPStatus.METHOD_NOT_ALLOWED)
     origin = request.headers.get("Origin")
-    if origin is not None and origin.lower() != f"http://{request.host}".lower():
+    if origin is not None and origin.lower() != f"{request.scheme}://{request.host}".lower():
         return _line("the Origin header names another page", HTTPStatus.FORBIDDEN)
     if not hmac.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), page.token.encode()):
         return _line("the token is not the one that `barnabas page` printed", HTTPStatus.FORBIDDEN)

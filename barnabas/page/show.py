@@ -13,9 +13,11 @@ from typing import Any
 
 import trio
 
+from barnabas.client.schemas.lookup import RegistryLookup
 from barnabas.client.security import channel_security
 from barnabas.client.security_settings import NO_SECURITY, SecuritySettings
 from barnabas.cluster.layout import Layout
+from barnabas.https import Https
 from barnabas.page.access import Access
 from barnabas.page.asking import Asker
 from barnabas.page.control import Faults, buttons
@@ -25,11 +27,13 @@ from barnabas.page.kafka_view import KafkaView
 from barnabas.page.load import TOPIC, LoadRunner
 from barnabas.page.local_side import LocalSide, until_ready
 from barnabas.page.node_state import NodeName
+from barnabas.page.schemas import Schemas
 from barnabas.page.server import Page, PageAddress
 from barnabas.page.topics import Topics
 from barnabas.page.tour import Tour
 from barnabas.page.watch import Address, Watch
 from barnabas.rest.routes import rest_routes
+from barnabas.rest.schema_values import SchemaValues
 from barnabas.rest.service import Rest
 from barnabas.runtime.http_token import HttpToken
 from barnabas.runtime.process import SWITCH_SECONDS, settle_memory
@@ -59,8 +63,12 @@ class Show:
     """The security settings for that cluster."""
     http_token: HttpToken | None = None
     """Sent to the nodes' HTTP listeners, and needed by the page's readers."""
+    https: Https | None = None
+    """Serve HTTPS."""
     admin: Callable[[], Mapping[str, Any]] = dict
     """Returns the settings of an administrator's client."""
+    registry: RegistryLookup | None = None
+    """The schema registry; None: the page knows none."""
     rest: RestOptions | None = None
     """The REST interface; None: there is none."""
     open_side: Callable[[], LocalSide] | None = None
@@ -135,7 +143,7 @@ async def _show(options: Show, side: LocalSide | None, ready: Callable[[str], No
     groups = Groups(asker, watch.shares)
     rest = None
     if options.rest is not None:
-        rest = Rest(asker, options.rest.reader, options.rest.writer, options.rest.allow_writes)
+        rest = Rest(asker, options.rest.reader, options.rest.writer, options.rest.allow_writes, _schema_values(options))
     page = Page(
         watch,
         feed,
@@ -150,6 +158,8 @@ async def _show(options: Show, side: LocalSide | None, ready: Callable[[str], No
         groups,
         Topics(asker, has_records=rest is not None),
         None if rest is None else rest_routes(rest, options.token),
+        options.https,
+        Schemas(options.registry, asker.in_thread),
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch.run)
@@ -168,6 +178,10 @@ async def _show(options: Show, side: LocalSide | None, ready: Callable[[str], No
         sys.setswitchinterval(SWITCH_SECONDS)
         settle_memory()
         ready(await nursery.start(page.serve))
+
+
+def _schema_values(options: Show) -> SchemaValues | None:
+    return None if options.registry is None else SchemaValues(options.registry)
 
 
 def _text(addresses: Sequence[tuple[str, int]]) -> str:

@@ -5,6 +5,7 @@ Lists are kept for some seconds, so that a filter that is being typed asks once.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +29,7 @@ from barnabas.page.asking import Asker
 KEPT_SECONDS = 3.0
 MOST_PARTITIONS = 200
 INTERNAL, OFFLINE, UNDER_REPLICATED, HEALTHY = "internal", "offline", "under-replicated", "healthy"
+MOVING = "moving"
 
 
 @dataclass
@@ -41,17 +43,21 @@ class Topics:
     def __post_init__(self) -> None:
         self._lock = trio.Lock()
         self._rows: Sequence[Row] = ()
+        self._moving = 0
         self._problem = ""
         self._asked_at: float | None = None
 
     async def listing(self, wanted: Filter) -> dict[str, Any]:
-        """One page of the topics. `wanted.principal` is searched in the name, `wanted.resource` in the state."""
+        """One page of the topics. `wanted.principal` is searched in the name, `wanted.resource` in the state. `moving`
+        is the number of partitions of all topics that move to other brokers."""
         async with self._lock:
             if self._asked_at is None or trio.current_time() - self._asked_at > KEPT_SECONDS:
                 listed, self._problem = await self.asker.ask(_listed)
                 self._rows = listed or ()
+                self._moving = sum(row["moving"] for row in self._rows)
                 self._asked_at = trio.current_time()
-        return await self.asker.in_thread(partial(page_of, self._rows, wanted)) | {"problem": self._problem}
+        page = await self.asker.in_thread(partial(page_of, self._rows, wanted))
+        return page | {"problem": self._problem, "moving": self._moving}
 
     async def describe(self, topic: str) -> dict[str, Any]:
         """One topic, or the reason why it cannot be shown."""
@@ -65,7 +71,8 @@ async def _listed(admin: Admin) -> list[Row]:
     names = list(await admin.list_topics(list_internal=True))
     described = (await admin.describe_topics(names)).succeeded if names else {}
     sizes = sizes_of((await admin.describe_log_dirs()).succeeded.values())
-    return [topic_row(each, sizes) for each in described.values()]
+    moves = Counter(place.topic for place in await admin.list_partition_reassignments())
+    return [topic_row(each, sizes, moves[each.name]) for each in described.values()]
 
 
 def sizes_of(brokers: Iterable[Mapping[str, LogDirDescription]]) -> dict[TopicPartition, int]:
@@ -78,7 +85,8 @@ def sizes_of(brokers: Iterable[Mapping[str, LogDirDescription]]) -> dict[TopicPa
     return sizes
 
 
-def topic_row(topic: TopicDescription, sizes: Mapping[TopicPartition, int]) -> Row:
+def topic_row(topic: TopicDescription, sizes: Mapping[TopicPartition, int], moving: int = 0) -> Row:
+    """`moving` is the number of its partitions that move to other brokers."""
     state = HEALTHY
     if any(it.leader is None for it in topic.partitions):
         state = OFFLINE
@@ -86,10 +94,11 @@ def topic_row(topic: TopicDescription, sizes: Mapping[TopicPartition, int]) -> R
         state = UNDER_REPLICATED
     return {
         "who": topic.name,
-        "resource": f"{state} {INTERNAL if topic.is_internal else ''}",
+        "resource": f"{state} {INTERNAL if topic.is_internal else ''} {MOVING if moving else ''}",
         "name": "",
         "state": state,
         "is_internal": topic.is_internal,
+        "moving": moving,
         "partitions": len(topic.partitions),
         "replicas": max((len(it.replicas) for it in topic.partitions), default=0),
         "size_bytes": sum(sizes.get(TopicPartition(topic.name, it.partition), 0) for it in topic.partitions),
@@ -106,23 +115,26 @@ async def _described(name: str, admin: Admin) -> dict[str, Any]:
     sizes = sizes_of((await admin.describe_log_dirs()).succeeded.values())
     resource = ConfigResource(ResourceType.TOPIC, name)
     configs = (await admin.describe_configs([resource]))[resource]
+    moves = await admin.list_partition_reassignments([TopicPartition(name, it.partition) for it in topic.partitions])
     partitions = []
     for it in shown:
         place = TopicPartition(name, it.partition)
-        start, end = starts.get(place), ends.get(place)
+        start, end, move = starts.get(place), ends.get(place), moves.get(place)
         partitions.append(
             {
                 "partition": it.partition,
                 "leader": it.leader,
                 "isr": list(it.isr),
                 "replicas": list(it.replicas),
+                "joining": [] if move is None else list(move.adding_replicas),
+                "leaving": [] if move is None else list(move.removing_replicas),
                 "start": None if start is None else start.offset,
                 "end": None if end is None else end.offset,
                 "size_bytes": sizes.get(place),
             }
         )
     return {
-        **topic_row(topic, sizes),
+        **topic_row(topic, sizes, len(moves)),
         "topic": name,
         "topic_id": topic.topic_id,
         "cluster_id": cluster.cluster_id,

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, unquote
 import trio
 
 from barnabas.registry.errors import RegistryError, schema_too_large
+from barnabas.runtime.http_token import CHALLENGE, HttpToken
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +60,10 @@ Answer = Callable[[ApiRequest], Awaitable[ApiResponse]]
 class HttpSide:
     """The ASGI application."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, token: HttpToken | None = None) -> None:
+        """With a token, every request needs it."""
         self._answer = answer
+        self._token = token
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -68,13 +71,18 @@ class HttpSide:
         elif scope["type"] == "http":
             response = await self._respond(scope, receive)
             headers = [(b"content-type", JSON.encode()), (b"content-length", b"%d" % len(response.body))]
+            if response.status == 401:
+                headers.append((b"www-authenticate", CHALLENGE.encode()))
             await send({"type": "http.response.start", "status": response.status, "headers": headers})
             body = b"" if scope["method"] == "HEAD" else response.body
             await send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _respond(self, scope: Mapping[str, Any], receive: Receive) -> ApiResponse:
         try:
-            return await self._answer(await _read(scope, receive))
+            headers = _headers(scope)
+            if self._token is not None and not self._token.admits(headers.get("authorization", "")):
+                raise RegistryError(401, "HTTP 401 Unauthorized")
+            return await self._answer(await _read(scope, headers, receive))
         except RegistryError as error:
             return ApiResponse.of({"error_code": error.error_code, "message": error.message}, error.status)
         except Exception:  # a mistake of ours fails its request alone
@@ -88,9 +96,12 @@ async def _live(receive: Receive, send: Send) -> None:
     await send({"type": "lifespan.shutdown.complete"})
 
 
-async def _read(scope: Mapping[str, Any], receive: Receive) -> ApiRequest:
+def _headers(scope: Mapping[str, Any]) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+async def _read(scope: Mapping[str, Any], headers: Mapping[str, str], receive: Receive) -> ApiRequest:
     """Raises `RegistryError` for a body that is too long, comes too slowly, or is not JSON by its type."""
-    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
     kind = headers.get("content-type", JSON).partition(";")[0].strip().lower()
     if scope["method"] in ("POST", "PUT") and kind not in _ACCEPTED:
         raise RegistryError(415, "HTTP 415 Unsupported Media Type")

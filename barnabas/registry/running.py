@@ -13,10 +13,11 @@ from hypercorn.typing import Framework
 
 from barnabas.client.admin.settings import AdminSettings
 from barnabas.client.session import open_cluster
+from barnabas.https import Https
 from barnabas.registry.api import RegistryApi
 from barnabas.registry.candidate import ElectionSettings, Identity
 from barnabas.registry.election import Election
-from barnabas.registry.forwarding import forward
+from barnabas.registry.forwarding import Forwarding
 from barnabas.registry.http_side import HttpSide
 from barnabas.registry.protoc import compile_files
 from barnabas.registry.records import AVRO, JSON_SCHEMA, PROTOBUF
@@ -26,6 +27,7 @@ from barnabas.registry.schemas.json_schema import JsonSchema
 from barnabas.registry.schemas.protobuf import ProtobufSchema
 from barnabas.registry.service import RegistryService
 from barnabas.registry.store import TOPIC, TopicStore
+from barnabas.runtime.http_token import HttpToken
 from barnabas.runtime.process import host_name
 from barnabas.web import serve_app
 
@@ -44,6 +46,14 @@ class RegistryOptions:
     advertised_host: str = ""
     """The name that other registries reach it by; without it `host`, or the machine's name."""
     election: ElectionSettings = field(default_factory=ElectionSettings)
+    token: HttpToken | None = None
+    """Every request needs it; other registries of the group have the same. None: everybody may read and write."""
+    https: Https | None = None
+    """Serve HTTPS; other registries of the group do, too."""
+
+    @property
+    def scheme(self) -> str:
+        return "http" if self.https is None else "https"
 
     @property
     def port(self) -> int:
@@ -53,13 +63,13 @@ class RegistryOptions:
     @property
     def identity(self) -> Identity:
         own = host_name() if self.host in _EVERYWHERE else self.host
-        return Identity(self.advertised_host or own, self.port)
+        return Identity(self.advertised_host or own, self.port, scheme=self.scheme)
 
     @property
     def url(self) -> str:
         """Its address for programs on this machine."""
         host = "127.0.0.1" if self.host in _EVERYWHERE else self.host
-        return f"http://{_in_url(host)}:{self.port}"
+        return f"{self.scheme}://{_in_url(host)}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +97,16 @@ async def run_registry(
     async with TopicStore(clients, options.topic) as store, open_cluster(AdminSettings.of(clients)) as cluster:
         election = Election(cluster, options.election, identity)
         service = RegistryService(store, formats(), election)
-        app = HttpSide(RegistryApi(service, forward).answer)
+        forwarding = Forwarding(options.token, options.https)
+        app = HttpSide(RegistryApi(service, forwarding.forward).answer, options.token)
         async with trio.open_nursery() as nursery:
             await nursery.start(store.run)
             await nursery.start(election.run)
-            await nursery.start(serve_app, cast(Framework, app), options.listener)
+            tls = None
+            if options.https is not None:
+                tls = options.https.server_context()
+                nursery.start_soon(options.https.run)
+            await nursery.start(serve_app, cast(Framework, app), options.listener, tls)
             task_status.started(RunningRegistry(url, options.topic, service))
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from barnabas.client.errors import SerializationException
 from barnabas.rest.errors import RestError, refused
 from barnabas.times import moment_ms, time_text
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 MOST_RECORDS = 1_000
 """Records in one body."""
-FORMATS = ("string", "json", "binary")
+FORMATS = ("string", "json", "binary", "schema")
+Decode = Callable[[str, bytes], dict[str, Any]]
+"""Topic and bytes → `type` and `data`, by a schema. Raises SerializationException."""
 _KEYS = frozenset({"partition_id", "headers", "key", "value", "timestamp", "original_size"})
 _BLANKS = " \t\r\n"
 
@@ -167,9 +170,9 @@ def failed_json(error: RestError) -> dict[str, Any]:
     return error.to_json()
 
 
-def record_json(record: ConsumerRecord, formats: tuple[str, str]) -> dict[str, Any]:
-    """A record for a reader. `formats`, of key and value, are of `FORMATS`. Bytes that are not of the format come as
-    base64 instead, and then `type` is BINARY."""
+def record_json(record: ConsumerRecord, formats: tuple[str, str], decode: Decode | None = None) -> dict[str, Any]:
+    """A record for a reader. `formats`, of key and value, are of `FORMATS`; `schema` needs `decode`. Bytes that are not
+    of the format come as base64 instead, and then `type` is BINARY."""
     return {
         "topic_name": record.topic,
         "partition_id": record.partition,
@@ -179,20 +182,22 @@ def record_json(record: ConsumerRecord, formats: tuple[str, str]) -> dict[str, A
             {"name": name, "value": None if value is None else base64.b64encode(value).decode()}
             for name, value in record.headers
         ],
-        "key": _shown(record.key, formats[0]),
-        "value": _shown(record.value, formats[1]),
+        "key": _shown(record.topic, record.key, formats[0], decode),
+        "value": _shown(record.topic, record.value, formats[1], decode),
     }
 
 
-def _shown(data: bytes | None, kind: str) -> dict[str, Any] | None:
+def _shown(topic: str, data: bytes | None, kind: str, decode: Decode | None) -> dict[str, Any] | None:
     if data is None:
         return None
     try:
+        if kind == "schema" and decode is not None:
+            return decode(topic, data)
         if kind == "json":
             return {"type": "JSON", "data": json.loads(data)}
         if kind == "string":
             return {"type": "STRING", "data": data.decode()}
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, SerializationException):
         pass
     return {"type": "BINARY", "data": base64.b64encode(data).decode()}
 

@@ -37,7 +37,7 @@ def rest_routes(rest: Rest, token: str) -> Blueprint:
         if not rest.allow_writes:
             return _error(RestError(405, 405, "the interface is read-only; start the page with --allow-writes"))
         origin = request.headers.get("Origin")
-        if origin is not None and origin.lower() != f"http://{request.host}".lower():
+        if origin is not None and origin.lower() != f"{request.scheme}://{request.host}".lower():
             return _error(RestError(403, 40301, "the Origin header names another page"))
         if not hmac.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), token.encode()):
             return _error(RestError(403, 40301, f"{TOKEN_HEADER} must be the token that `barnabas page` printed"))

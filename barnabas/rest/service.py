@@ -23,6 +23,7 @@ from barnabas.protocol.errors import KafkaError
 from barnabas.rest.errors import RestError, of_kafka, refused
 from barnabas.rest.reading import Wanted, event_id
 from barnabas.rest.records import GivenRecord, failed_json, record_json, records_in, written_json
+from barnabas.rest.schema_values import SchemaValues
 from barnabas.rest.shapes import Json, Shapes
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,8 @@ class Rest:
     writer_settings: Callable[[], Mapping[str, Any]]
     """Returns the settings of a producer."""
     allow_writes: bool = False
+    schemas: SchemaValues | None = None
+    """Decodes keys and values by a schema registry; None: there is none."""
     readers: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -148,7 +151,7 @@ class Rest:
                         if _has(record, wanted.contains):
                             found.append(record)
                 positions = {each.partition: place.offset for each, place in consumer.positions().items()}
-        data = [record_json(each, wanted.formats) for each in found]
+        data = await self._shown(found, wanted)
         return {"kind": "RecordList", "metadata": {"after": event_id(positions)}, "data": data}
 
     async def events(self, topic: str, wanted: Wanted) -> AsyncIterator[bytes]:
@@ -181,7 +184,8 @@ class Rest:
         delivered: dict[TopicPartition, int] = {}
         while True:
             records = await consumer.poll(COMMIT_MS if delivered else HEARTBEAT_MS)
-            lines = [_event(each, wanted) for each in records if _has(each, wanted.contains)]
+            found = await self._shown([each for each in records if _has(each, wanted.contains)], wanted)
+            lines = [f"data: {json.dumps(each)}\n\n" for each in found]
             if lines and wanted.group is None:
                 positions = {each.partition: place.offset for each, place in consumer.positions().items()}
                 lines[-1] = f"id: {event_id(positions)}\n{lines[-1]}"
@@ -190,8 +194,16 @@ class Rest:
                 await consumer.commit(delivered)
             delivered = {TopicPartition(each.topic, each.partition): each.offset + 1 for each in records}
 
+    async def _shown(self, records: Sequence[ConsumerRecord], wanted: Wanted) -> list[Json]:
+        if "schema" not in wanted.formats or self.schemas is None or not records:
+            return [record_json(each, wanted.formats) for each in records]
+        decode = self.schemas.batch().decode
+        return await self.asker.in_thread(lambda: [record_json(each, wanted.formats, decode) for each in records])
+
     async def _partitions(self, topic: str, wanted: Wanted) -> list[int]:
         """Numbers of the partitions to be read. Raises `RestError`."""
+        if "schema" in wanted.formats and self.schemas is None:
+            raise refused("format schema needs a registry: start the page with --schema-registry")
         described = (await self.call(lambda admin: admin.describe_topics(topic))).outcomes[topic]
         if isinstance(described, KafkaError):
             raise of_kafka(described)
@@ -252,10 +264,6 @@ async def _seek(consumer: Consumer, places: Iterable[TopicPartition], wanted: Wa
 def _has(record: ConsumerRecord, text: str) -> bool:
     wanted = text.encode()
     return not wanted or wanted in (record.value or b"") or wanted in (record.key or b"")
-
-
-def _event(record: ConsumerRecord, wanted: Wanted) -> str:
-    return f"data: {json.dumps(record_json(record, wanted.formats))}\n\n"
 
 
 async def _until_closed(events: trio.MemoryReceiveChannel[bytes]) -> AsyncIterator[bytes]:

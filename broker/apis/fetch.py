@@ -25,6 +25,7 @@ from barnabas.broker.apis.fetch_conversion import (
     RESPONSE_BYTES as CONVERTED_BYTES,
 )
 from barnabas.broker.apis.partition_lookup import PartitionLookup
+from barnabas.broker.apis.remote_fetch import RemoteReadPorts, fetch_remotely
 from barnabas.broker.apis.rights import may_on_topics
 from barnabas.broker.current_settings import CurrentSettings
 from barnabas.broker.fetch_context import FetchContext, InSteps, by_topic
@@ -32,7 +33,9 @@ from barnabas.broker.fetch_session import Answer, PartitionKey, TopicKey, sessio
 from barnabas.broker.fetch_sessions import TOPIC_IDS_FROM_VERSION, FetchSessions
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.purgatory import DelayedOperation, Purgatory
-from barnabas.broker.replication.partition import FetchKind, Partition, ReadRequest
+from barnabas.broker.remote.gathering import Answers as RemoteAnswers
+from barnabas.broker.remote.reader import Wanted as RemoteWanted
+from barnabas.broker.replication.partition import FetchKind, OffsetIsRemote, Partition, ReadRequest
 from barnabas.broker.replication.replica import FollowerFetch
 from barnabas.broker.replication.replica_selection import SELECTORS, ReplicaView, Selector
 from barnabas.broker.replication.throttles import Throttle
@@ -53,7 +56,8 @@ from barnabas.protocol.messages.fetch import (
 from barnabas.runtime.at_once import at_once
 from barnabas.runtime.dispatch import Call
 from barnabas.runtime.server import Steps
-from barnabas.runtime.world import Clock, FileRegion
+from barnabas.runtime.world import Clock
+from barnabas.storage.transaction_index import AbortedTransaction as Aborted
 
 CONSUMER = -1
 READ_COMMITTED = 1
@@ -94,6 +98,8 @@ class FetchPorts:
     settings: CurrentSettings
     throttle: Throttle
     """Limits what followers get that are not in sync."""
+    remote: RemoteReadPorts | None = None
+    """None: there is no tiered storage."""
 
 
 def fetch(ports: FetchPorts, call: Call) -> Steps | None:
@@ -175,6 +181,8 @@ def _fetch_without_session(ports: FetchPorts, call: Call) -> Steps:
     attempt = _Fetch(ports, call, context, CONSUMER, UNKNOWN_EPOCH)
     if context.error == ErrorCode.NONE:
         yield from attempt.reading()
+        if attempt.fetch_remotely():
+            return
         if request.max_wait_ms > 0 and not attempt.is_satisfied():
             call.spawn(_read_later, call, attempt, request.max_wait_ms)
             return
@@ -195,6 +203,8 @@ def _after_first_read(attempt: _Fetch, now_ms: int) -> Steps:
             ports.deletions.check_and_complete((key, wanted.partition))
             if place % READ_IN_A_STEP == 0:
                 yield None
+    if attempt.fetch_remotely():
+        return
     if request.max_wait_ms <= 0 or attempt.is_satisfied():
         yield from attempt.answering()
         return
@@ -232,6 +242,7 @@ class _Fetch(DelayedOperation):
         "_may_read",
         "_min_bytes",
         "_partitions",
+        "_remote",
         "_selector",
         "_touched",
         "_urgent",
@@ -284,6 +295,8 @@ class _Fetch(DelayedOperation):
         """
         self._left_open: dict[PartitionKey, None] = {}
         self._bytes_read = 0
+        self._remote: dict[PartitionKey, tuple[Partition, RemoteWanted]] = {}
+        """The part of the first read that only remote segments have."""
         self._failed = False
         self._urgent = False
         self.is_long = self._magic is not None
@@ -319,6 +332,8 @@ class _Fetch(DelayedOperation):
             self.context.take_moved()  # later changes are not in this response
         self._partitions = {}
         self._bytes_read = 0
+        if self._remote:
+            self._remote = {}
         self._failed = False
         left = self._max_bytes
         self._left_open.clear()
@@ -328,6 +343,8 @@ class _Fetch(DelayedOperation):
                 size = len(data.records)
                 self._bytes_read += size
                 left = max(0, left - size)
+            elif self._remote and (remote := self._remote.get((key, data.partition_index))) is not None:
+                left = max(0, left - remote[1].max_bytes)
             answers.append((key, data))
             if len(answers) % READ_IN_A_STEP == 0:
                 yield None
@@ -362,9 +379,16 @@ class _Fetch(DelayedOperation):
             wanted.current_leader_epoch,
             wanted.last_fetched_epoch,
             leader_only=self._leader_only,
-            at_least_one_batch=self._bytes_read == 0 and left > 0,
+            at_least_one_batch=self._bytes_read == 0 and not self._remote and left > 0,
         )
-        if self.replica_id < 0 or again:
+        if self.replica_id < 0:
+            try:
+                found = partition.read(request)
+            except OffsetIsRemote:
+                if self.ports.remote is None:
+                    raise
+                return self._read_remotely((key, wanted.partition), partition, request, again=again)
+        elif again:
             found = partition.read(request)
         else:
             report = FollowerFetch(self.replica_id, self._broker_epoch, wanted.fetch_offset, wanted.log_start_offset)
@@ -385,10 +409,7 @@ class _Fetch(DelayedOperation):
         if self._kind is not FetchKind.READ_COMMITTED:
             data.aborted_transactions = None
         elif found.aborted:
-            data.aborted_transactions = [
-                AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
-                for each in found.aborted
-            ]
+            data.aborted_transactions = _as_answer(found.aborted)
         readable = self._readable(partition)
         self._partitions[key, wanted.partition] = (partition, wanted, found.log_start_offset, readable)
         if (found.records is None and readable > wanted.fetch_offset) or (
@@ -397,6 +418,29 @@ class _Fetch(DelayedOperation):
             # There was no room left for it; or the follower is not in the ISR, nor proposed, and each fetch may let it
             # join.
             self._left_open[key, wanted.partition] = None
+        return data
+
+    def _read_remotely(
+        self, key: PartitionKey, partition: Partition, request: ReadRequest, *, again: bool
+    ) -> PartitionData:
+        """No records yet. They are read when all partitions are; not if the request has waited already, or while the
+        fetch quota of remote reads is exceeded."""
+        found = partition.offsets(request.current_leader_epoch)
+        ports, with_aborted = self.ports.remote, self._kind is FetchKind.READ_COMMITTED
+        assert ports is not None
+        if request.max_bytes > 0 and not again and not ports.reads.is_throttled:
+            wanted = RemoteWanted(request.offset, request.max_bytes, request.at_least_one_batch, with_aborted)
+            self._remote[key] = (partition, wanted)
+        self._left_open[key] = None
+        data = PartitionData(
+            partition_index=key[1],
+            high_watermark=found.high_watermark,
+            last_stable_offset=found.last_stable_offset,
+            log_start_offset=found.log_start_offset,
+            records=b"",
+        )
+        if not with_aborted:
+            data.aborted_transactions = None
         return data
 
     def _is_throttled(self, partition: Partition) -> bool:
@@ -468,10 +512,12 @@ class _Fetch(DelayedOperation):
             found = self._partitions.get((key, data.partition_index))
             wanted = None if found is None else found[1]
             left = SKIPPED_AT_MOST
-            while wanted is not None and isinstance(data.records, FileRegion):
-                region, data.records = data.records, b""
+            if wanted is None and (remote := self._remote.get((key, data.partition_index))) is not None:
+                wanted = FetchPartition(partition=data.partition_index, fetch_offset=remote[1].offset)
+            while wanted is not None and data.records:
+                read, data.records = data.records, b""
                 try:
-                    data.records, offset = yield from down_converted(region, magic, wanted.fetch_offset, conversions)
+                    data.records, offset = yield from down_converted(read, magic, wanted.fetch_offset, conversions)
                 except KafkaError as error:
                     data.error_code, self._failed = error.code, True
                     break
@@ -566,6 +612,38 @@ class _Fetch(DelayedOperation):
                 self.read(again=True)
             self.answer()
 
+    # -- remote segments
+
+    def fetch_remotely(self) -> bool:
+        """Read from remote segments what the first read did not find here, then answer. False if there is nothing."""
+        if not self._remote:
+            return False
+        ports = self.ports.remote
+        assert ports is not None
+        fetch_remotely(ports, self._remote, self.call.guarded(self._fetched_remotely))
+        return True
+
+    def _fetched_remotely(self, answers: RemoteAnswers[PartitionKey]) -> None:
+        if self.call.slot.connection_closed:
+            return
+        for place, (topic, data) in enumerate(self._answers):
+            key = (topic, data.partition_index)
+            if key not in answers:
+                continue
+            records, error = answers[key]
+            if records is None:
+                failure = self._failure(data.partition_index, error, self._remote[key][0].known_leader())
+                self._answers[place] = (topic, failure)
+                continue
+            data.records = records.data
+            self._bytes_read += len(records.data)
+            if records.aborted:
+                data.aborted_transactions = _as_answer(records.aborted)
+        if self.is_long:
+            self.call.spawn(self.call.take_steps, self.answering())
+        else:
+            self.answer()
+
     # -- answering
 
     def reading_and_answering(self) -> Steps:
@@ -618,6 +696,10 @@ class _Fetch(DelayedOperation):
         if self._failed and call.version >= _LEADER_HINTS_FROM_VERSION:
             response.node_endpoints = leader_endpoints(ports.metadata, call, leaders)
         call.answer(response, has_errors=self._failed or context.error != ErrorCode.NONE)
+
+
+def _as_answer(aborted: Iterable[Aborted]) -> list[AbortedTransaction]:
+    return [AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset) for each in aborted]
 
 
 def _response_bytes(answers: Sequence[Answer], records_bytes: int) -> int:

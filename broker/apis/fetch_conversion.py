@@ -26,13 +26,14 @@ Batches = list[tuple[int, BatchHeader]]
 
 
 def down_converted(
-    region: FileRegion, magic: int, from_offset: int, conversions: Conversions
+    read: FileRegion | bytes, magic: int, from_offset: int, conversions: Conversions
 ) -> Generator[Callable[[], Any] | None, Any, tuple[bytes, int]]:
     """(message set with the records of whole batches from `from_offset` on, the offset after them).
 
     Raises KafkaError, OSError if not even the first batch can be converted.
     """
-    data: memoryview = memoryview((yield partial(region.file.pread, region.count, region.offset)))
+    content: bytes = (yield partial(read.file.pread, read.count, read.offset)) if isinstance(read, FileRegion) else read
+    data = memoryview(content)
     converted: list[bytes] = []
     next_offset = from_offset
     for batches in _portions(data):

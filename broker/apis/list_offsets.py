@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
+
 from barnabas.broker.apis.partition_lookup import PartitionLookup
+from barnabas.broker.apis.remote_fetch import RemoteReadPorts
+from barnabas.broker.apis.remote_offsets import RemoteLookup, search_remotely
 from barnabas.broker.apis.rights import May, may_on_topics
 from barnabas.broker.record_times import encode_times
 from barnabas.broker.replication.partition import Partition
@@ -22,10 +27,12 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from barnabas.protocol.offset_times import TIMES_AT_ONCE, TIMES_TAG
+from barnabas.protocol.records.batch import NO_TIMESTAMP
 from barnabas.runtime.dispatch import Call
 from barnabas.runtime.meter import STEP_ITEMS, Meter
 from barnabas.runtime.server import Steps
 from barnabas.storage.log import PartitionLog
+from barnabas.storage.segment_list import TimestampedOffset
 
 LATEST = -1
 EARLIEST = -2
@@ -52,7 +59,15 @@ NOT_FOUND: Found = (-1, -1, -1)
 _NEWEST = 1 << 63
 
 
-def list_offsets(lookup: PartitionLookup, call: Call) -> Steps:
+@dataclass(frozen=True, slots=True)
+class ListOffsetsPorts:
+    lookup: PartitionLookup
+    remote: RemoteReadPorts | None = None
+    """None: there is no tiered storage."""
+
+
+def list_offsets(ports: ListOffsetsPorts, call: Call) -> Steps:
+    lookup = ports.lookup
     request: ListOffsetsRequest = call.message
     response = ListOffsetsResponse()
     meter = Meter(call)
@@ -70,6 +85,7 @@ def list_offsets(lookup: PartitionLookup, call: Call) -> Steps:
     may_describe = may_on_topics(call, AclOperation.DESCRIBE)
     refused: list[ListOffsetsTopicResponse] = []
     """Topics that the client may not describe come behind the others."""
+    remote_lookups: list[RemoteLookup] = []
     for topic in request.topics:
         answers = ListOffsetsTopicResponse(name=topic.name)
         is_allowed = may_describe(topic.name)
@@ -89,10 +105,10 @@ def list_offsets(lookup: PartitionLookup, call: Call) -> Steps:
                 if call.version == 0:
                     end_offset = _end_for(partition, request)
                     answer.old_style_offsets = old_style_offsets(partition.log, asked, end_offset)
+                elif ports.remote is not None and asked.timestamp >= 0 and _has_remote_part(partition.log):
+                    remote_lookups.append(_remote_lookup(partition, request, asked, answer))
                 else:
-                    answer.timestamp, answer.offset, leader_epoch = _look_up(partition, request, asked, call)
-                if call.version >= FIRST_VERSION_WITH_EPOCH:
-                    answer.leader_epoch = leader_epoch
+                    _fill(answer, _look_up(partition, request, asked, call), call.version)
                 if asked.unknown_tagged_fields and TIMES_TAG in asked.unknown_tagged_fields:
                     offsets = asked.unknown_tagged_fields[TIMES_TAG]
                     times_asked += len(offsets) // 8
@@ -106,7 +122,40 @@ def list_offsets(lookup: PartitionLookup, call: Call) -> Steps:
         if meter.step_ends():
             yield None
     response.topics += refused
-    call.answer(response)
+    if ports.remote is None or not remote_lookups:
+        call.answer(response)
+        return
+    settle, finish = partial(_settle, call.version), call.guarded(partial(call.answer, response))
+    search_remotely(ports.remote, remote_lookups, max(request.timeout_ms, 0), settle, finish)
+
+
+def _fill(answer: ListOffsetsPartitionResponse, found: Found, version: int) -> None:
+    answer.timestamp, answer.offset, leader_epoch = found
+    if version >= FIRST_VERSION_WITH_EPOCH:
+        answer.leader_epoch = leader_epoch
+
+
+def _has_remote_part(log: PartitionLog) -> bool:
+    return log.log_start_offset < log.local_log_start_offset
+
+
+def _remote_lookup(
+    partition: Partition,
+    request: ListOffsetsRequest,
+    asked: ListOffsetsPartition,
+    answer: ListOffsetsPartitionResponse,
+) -> RemoteLookup:
+    is_sure = request.replica_id != CONSUMER or partition.replica.high_watermark_is_current
+    return RemoteLookup(partition, asked.timestamp, answer, _end_for(partition, request), is_sure)
+
+
+def _settle(version: int, lookup: RemoteLookup, found: TimestampedOffset | None, error: ErrorCode) -> None:
+    if error is ErrorCode.NONE and (found is None or found.offset >= lookup.end_offset) and not lookup.is_sure:
+        error = ErrorCode.OFFSET_NOT_AVAILABLE
+    if error is not ErrorCode.NONE:
+        lookup.answer.error_code = _known_to(version, error)
+    elif found is not None and found.offset < lookup.end_offset:
+        _fill(lookup.answer, found, version)
 
 
 def _known_to(version: int, code: ErrorCode) -> ErrorCode:
@@ -129,6 +178,8 @@ def old_style_offsets(log: PartitionLog, asked: ListOffsetsPartition, end_offset
     the log; the latest first.
     """
     ends = [(max(each.base_offset, log.log_start_offset), each.largest_timestamp()) for each in log.segments]
+    if _has_remote_part(log):
+        ends.insert(0, (log.log_start_offset, NO_TIMESTAMP))
     if log.active_segment.size_bytes:
         ends.append((end_offset, _NEWEST))
     place = len(ends) - 1
@@ -150,10 +201,13 @@ def _look_up(
     from_consumer = request.replica_id == CONSUMER
     end_offset = _end_for(partition, request)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        start = log.log_start_offset
+        start = log.log_start_offset if timestamp == EARLIEST else log.local_log_start_offset
         return (-1, start, log.epochs.epoch_for_offset(start))
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return NOT_FOUND
+    if timestamp == LATEST_TIERED:
+        copied = log.highest_copied_offset if log.config.is_tiered else -1
+        return (-1, copied, log.epochs.epoch_for_offset(copied))
+    if timestamp == EARLIEST_PENDING_UPLOAD:
+        return _earliest_pending_upload(log)
     # A new leader's high watermark may still be below what the old leader served; offsets below it are certain
     # (KIP-207).
     is_sure = not from_consumer or partition.replica.high_watermark_is_current
@@ -171,6 +225,16 @@ def _look_up(
     if not is_sure:
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
     return NOT_FOUND
+
+
+def _earliest_pending_upload(log: PartitionLog) -> Found:
+    if not log.config.is_tiered:
+        return NOT_FOUND
+    offset = max(log.highest_copied_offset + 1, log.log_start_offset)
+    if log.highest_copied_offset < 0 and _has_remote_part(log):
+        # This leader has not learned yet how far its predecessors have copied.
+        return NOT_FOUND
+    return (-1, offset, log.epochs.epoch_for_offset(offset))
 
 
 def offset_for_leader_epoch(lookup: PartitionLookup, call: Call) -> Steps:

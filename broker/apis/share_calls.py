@@ -13,6 +13,7 @@ from barnabas.broker.current_settings import CurrentSettings
 from barnabas.broker.fetch_context import InSteps
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.shares.node_part import ShareGroups
+from barnabas.broker.shares.remote_records import SharedRemoteRecords
 from barnabas.broker.shares.sessions import TopicPartition
 from barnabas.broker.shares.share_configs import ShareConfigs
 from barnabas.broker.shares.share_partition import Acknowledgement
@@ -44,6 +45,8 @@ class SharePorts:
     monotonic: Clock
     settings: CurrentSettings
     bytes_out: BytesOut
+    remote: SharedRemoteRecords | None = None
+    """None: there is no tiered storage."""
 
 
 def check_request(ports: SharePorts, call: Call) -> None:

@@ -11,15 +11,16 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from barnabas.broker.apis.fetch import PARTITION_RESPONSE_BYTES, RESPONSE_BYTES, leader_endpoints
+from barnabas.broker.apis.fetch import PARTITION_RESPONSE_BYTES, RESPONSE_BYTES, UNKNOWN_EPOCH, leader_endpoints
 from barnabas.broker.apis.rights import may_on_topics
 from barnabas.broker.apis.share_calls import RENEWAL_FROM_VERSION, Acknowledging, SharePorts, check_request
 from barnabas.broker.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
 from barnabas.broker.purgatory import DelayedOperation
-from barnabas.broker.replication.partition import FetchKind, ReadRequest, ReadResult
+from barnabas.broker.replication.partition import FetchKind, OffsetIsRemote, ReadRequest, ReadResult
 from barnabas.broker.shares.acquisition import AcquiredRange, Wanted
 from barnabas.broker.shares.fetched import FetchedBatch, aborted_in, offsets_of
 from barnabas.broker.shares.led_partitions import LedSharePartition
+from barnabas.broker.shares.remote_records import HeldBytes
 from barnabas.broker.shares.sessions import ShareSession, TopicPartition
 from barnabas.broker.shares.share_configs import ShareConfigs
 from barnabas.broker.shares.state import SharePartitionKey
@@ -265,10 +266,26 @@ class _ShareFetch(DelayedOperation):
         offset = core.next_fetch_offset()
         try:
             found = led.partition.read(ReadRequest(kind, offset, max_bytes, at_least_one_batch=at_least_one_batch))
+        except OffsetIsRemote:
+            return self._remotely(led, offset, max_bytes, at_least_one_batch=at_least_one_batch)
         except OffsetOutOfRange:
             # The log was cut behind its high watermark, in an unclean election: its records will come to this offset.
             return None
         return None if found.records is None else _Readable(led, offset, found, found.records)
+
+    def _remotely(
+        self, led: LedSharePartition, offset: int, max_bytes: int, *, at_least_one_batch: bool
+    ) -> _Readable | None:
+        """None if the records have to be read first; then this fetch is looked at again."""
+        remote = self._ports.remote
+        found = None if remote is None else remote.find(led, offset, max_bytes, at_least_one_batch=at_least_one_batch)
+        if found is None:
+            return None
+        records, aborted = found
+        offsets = led.partition.offsets(UNKNOWN_EPOCH)
+        if self._configs.read_committed:
+            offsets = offsets._replace(aborted=aborted)
+        return _Readable(led, offset, offsets, records)
 
     def is_satisfied(self) -> bool:
         """True if there is enough to acquire, or nothing to wait for."""
@@ -455,9 +472,14 @@ def _batches(records: LogSlice, end_offset: int) -> list[FetchedBatch]:
     return batches
 
 
-def _region(records: LogSlice, batches: Sequence[FetchedBatch], acquired: Sequence[AcquiredRange]) -> FileRegion:
+def _region(
+    records: LogSlice, batches: Sequence[FetchedBatch], acquired: Sequence[AcquiredRange]
+) -> FileRegion | bytes:
     """The bytes of the batches from the first to the last acquired record."""
     first, last = acquired[0].first_offset, acquired[-1].last_offset
     some = [it for it in batches if it.offsets.last_offset >= first and it.offsets.first_offset <= last]
     position = some[0].position
-    return FileRegion(records.file, position, some[-1].position + some[-1].header.size_bytes - position)
+    size = some[-1].position + some[-1].header.size_bytes - position
+    if isinstance(records.file, HeldBytes):
+        return records.file.pread(size, position)
+    return FileRegion(records.file, position, size)

@@ -16,24 +16,19 @@ import trio
 
 from barnabas.broker.replication.follower import BoundsWanted, EpochWanted, FetchWanted
 from barnabas.broker.replication.leader_epochs import ask_epochs
+from barnabas.broker.replication.leader_offsets import EARLIEST, LATEST, ask_offsets, ask_tiers
 from barnabas.broker.replication.leader_session import LeaderSession, PartitionKey
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.throttles import Throttle
+from barnabas.broker.replication.tier_start import RemoteState, StateWanted, TierWanted
 from barnabas.kraft.metadata.image import NO_LEADER
 from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse, ReplicaState
-from barnabas.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 from barnabas.runtime.channel import ChannelError
 from barnabas.runtime.world import World
 from barnabas.settings.broker import BrokerSettings
 
 log = logging.getLogger(__name__)
 
-LATEST, EARLIEST = -1, -2
 FIRST_RETRY_MS = 100
 LAST_RETRY_MS = 1_000
 THROTTLED_WAIT_MS = 100
@@ -56,6 +51,13 @@ class LeaderChannel(Protocol):
         """Raises ChannelError, and what `answered` raises."""
 
     def close(self) -> None: ...
+
+
+class RemoteStates(Protocol):
+    """Reads the state at the ends of remote segments; `broker.remote.follower_states` has it."""
+
+    def ask(self, partition: Partition, wanted: StateWanted, answered: Callable[[RemoteState | None], None]) -> None:
+        """Call `answered` later, with None if the state cannot be had now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,8 @@ class Fetchers:
         self._broker_epoch = broker_epoch
         self._channel_to = channel_to
         self._throttle = throttle
+        self.remote_states: RemoteStates | None = None
+        """None: there is no tiered storage. To be set before the first `follow`."""
         self._fetchers: dict[int, LeaderFetcher] = {}
         self._leaders: dict[PartitionKey, int] = {}
         self._stopped = False
@@ -121,6 +125,7 @@ class Fetchers:
                     leader_id, self._world, self._settings, self._broker_epoch, self._channel_to
                 )
                 fetcher.throttle = self._throttle
+                fetcher.remote_states = self.remote_states
                 self._nursery.start_soon(fetcher.run)
             fetcher.add(partition)
 
@@ -160,6 +165,7 @@ class LeaderFetcher:
         self.high_watermarks: dict[PartitionKey, int] = {}
         """High watermarks of the leader's last responses."""
         self.throttle: Throttle | None = None
+        self.remote_states: RemoteStates | None = None
         self._clock = world.monotonic
         self._settings = settings
         self._broker_epoch = broker_epoch
@@ -172,6 +178,9 @@ class LeaderFetcher:
         self._backing_off: dict[PartitionKey, int] = {}
         self._asking_bounds: dict[PartitionKey, BoundsWanted] = {}
         self._asking_epochs: dict[PartitionKey, EpochWanted] = {}
+        self._asking_tiers: dict[PartitionKey, TierWanted] = {}
+        self._building: dict[PartitionKey, StateWanted] = {}
+        """Partitions whose state is read from remote segments meanwhile."""
         self._bell = trio.Event()
         self._waiting_at_leader: trio.CancelScope | None = None
         self._retry_ms = FIRST_RETRY_MS
@@ -180,7 +189,11 @@ class LeaderFetcher:
 
     def add(self, partition: Partition) -> None:
         self._partitions[partition.key] = partition
-        self._moved[partition.key] = None
+        self._take_in(partition.key)
+
+    def _take_in(self, key: PartitionKey) -> None:
+        """Fetch this partition soon, too."""
+        self._moved[key] = None
         self.wake()
         wait_ms = max(NEW_PARTITION_WAIT_MS, len(self._session.wanted) // PARTITIONS_PER_MS)
         if self._waiting_at_leader is not None and wait_ms < self._settings.fetch_wait_max_ms:
@@ -194,6 +207,7 @@ class LeaderFetcher:
         if self._partitions.get(key) is partition:
             del self._partitions[key]
             self.high_watermarks.pop(key, None)
+            self._building.pop(key, None)
         self._moved[key] = None
         self.wake()
 
@@ -242,6 +256,7 @@ class LeaderFetcher:
             self._backing_off.pop(key, None)
             self._asking_bounds.pop(key, None)
             self._asking_epochs.pop(key, None)
+            self._asking_tiers.pop(key, None)
             partition = self._partitions.get(key)
             wanted = None if partition is None else partition.follower.next(now_ms)
             if isinstance(wanted, FetchWanted):
@@ -254,11 +269,36 @@ class LeaderFetcher:
             self._session.forget(key)
             if isinstance(wanted, EpochWanted):
                 self._asking_epochs[key] = wanted
+            elif isinstance(wanted, TierWanted):
+                self._asking_tiers[key] = wanted
+            elif isinstance(wanted, StateWanted):
+                assert partition is not None
+                self._build_state(key, partition, wanted)
             elif wanted is not None:
                 self._asking_bounds[key] = wanted
             elif partition is not None and partition.follower.retry_at_ms is not None:
                 self._backing_off[key] = partition.follower.retry_at_ms
         self._moved = {}
+
+    def _build_state(self, key: PartitionKey, partition: Partition, wanted: StateWanted) -> None:
+        if self._building.get(key) == wanted:
+            return
+        self._building[key] = wanted
+
+        def built(state: RemoteState | None) -> None:
+            if self._building.get(key) is wanted:
+                del self._building[key]
+            if self._partitions.get(key) is partition:
+                partition.state_built(wanted, state)
+                self._take_in(key)
+
+        if self.remote_states is None:
+            log.warning("%s: its leader has remote segments, and this broker has no tiered storage", partition)
+            del self._building[key]
+            partition.follower.back_off(self._clock.now_ms())
+            self._backing_off[key] = partition.follower.retry_at_ms or 0
+        else:
+            self.remote_states.ask(partition, wanted, built)
 
     def _is_throttled(self, partition: Partition, now_ms: int) -> bool:
         """True if the partition has to wait; one that has all that its leader had committed is in sync."""
@@ -271,7 +311,7 @@ class LeaderFetcher:
     @property
     def _asks_first(self) -> bool:
         """True if requests other than Fetch are due: a waiting fetch would delay them."""
-        return bool(self._asking_bounds or self._asking_epochs)
+        return bool(self._asking_bounds or self._asking_epochs or self._asking_tiers)
 
     async def _exchange(self) -> bool:
         """One exchange with the leader; False if it failed."""
@@ -284,6 +324,8 @@ class LeaderFetcher:
                 await self._ask_bounds(self._channel)
             elif self._asking_epochs:
                 await self._ask_epochs(self._channel)
+            elif self._asking_tiers:
+                await self._ask_tiers(self._channel)
             elif not await self._fetch(self._channel):
                 return False
         except ChannelError as error:
@@ -368,14 +410,30 @@ class LeaderFetcher:
     async def _ask_bounds(self, channel: LeaderChannel) -> None:
         """Ask where the leader's logs start and end, for partitions whose own end is outside the leader's log."""
         asked = dict(self._asking_bounds)
-        ends = await self._list_offsets(channel, asked, LATEST)
-        starts = await self._list_offsets(channel, asked, EARLIEST)
-        for key, wanted in asked.items():
+        wanted = [(self._partitions[key], each) for key, each in asked.items() if key in self._partitions]
+        node_id, timeout_ms = self._settings.node_id, self._settings.socket_timeout_ms
+        ends = await ask_offsets(channel, node_id, wanted, LATEST, timeout_ms)
+        starts = await ask_offsets(channel, node_id, wanted, EARLIEST, timeout_ms)
+        for key, each in asked.items():
             partition = self._partitions.get(key)
             self._moved[key] = None
             if partition is not None:
-                bounds = (starts[key], ends[key]) if key in starts and key in ends else None
-                partition.bounds_answered(wanted, bounds)
+                place = (partition.topic, partition.index)
+                bounds = (starts[place][0], ends[place][0]) if place in starts and place in ends else None
+                partition.bounds_answered(each, bounds)
+
+    async def _ask_tiers(self, channel: LeaderChannel) -> None:
+        """Ask where the leader's logs and their local parts start, for partitions of whose records some are remote."""
+        asked = dict(self._asking_tiers)
+        partitions = {key: self._partitions[key] for key in asked if key in self._partitions}
+        wanted = {(each.topic, each.index): (each, asked[key]) for key, each in partitions.items()}
+        settings = self._settings
+        bounds = await ask_tiers(channel, settings.node_id, wanted, settings.socket_timeout_ms)
+        for key, tier in asked.items():
+            self._moved[key] = None
+            partition = self._partitions.get(key)
+            if partition is not None:
+                partition.tier_answered(tier, bounds.get((partition.topic, partition.index)))
 
     async def _ask_epochs(self, channel: LeaderChannel) -> None:
         """Ask where the next older epochs end, for partitions with a gap in which epochs may have begun."""
@@ -388,36 +446,6 @@ class LeaderFetcher:
             partition = self._partitions.get(key)
             if partition is not None:
                 partition.epoch_answered(epoch, ends.get((partition.topic, partition.index)))
-
-    async def _list_offsets(
-        self, channel: LeaderChannel, asked: dict[PartitionKey, BoundsWanted], timestamp: int
-    ) -> dict[PartitionKey, int]:
-        topics: dict[str, ListOffsetsTopic] = {}
-        keys: dict[tuple[str, int], PartitionKey] = {}
-        for key, wanted in asked.items():
-            partition = self._partitions.get(key)
-            if partition is None:
-                continue
-            keys[partition.topic, partition.index] = key
-            topic = topics.setdefault(partition.topic, ListOffsetsTopic(name=partition.topic))
-            topic.partitions.append(
-                ListOffsetsPartition(
-                    partition_index=partition.index,
-                    current_leader_epoch=wanted.leader_epoch,
-                    timestamp=timestamp,
-                )
-            )
-        settings = self._settings
-        request = ListOffsetsRequest(
-            replica_id=settings.node_id, topics=list(topics.values()), timeout_ms=settings.socket_timeout_ms
-        )
-        response: ListOffsetsResponse = await channel.call(request, timeout_ms=settings.socket_timeout_ms)
-        return {
-            keys[topic_answer.name, data.partition_index]: data.offset
-            for topic_answer in response.topics
-            for data in topic_answer.partitions
-            if data.error_code == 0 and data.offset >= 0 and (topic_answer.name, data.partition_index) in keys
-        }
 
     def _disconnect(self) -> None:
         if self._channel is not None:

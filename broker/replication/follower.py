@@ -10,7 +10,8 @@ may be older than what was acknowledged.
                         ├──► Truncating ────────┤
                         ├──► BackingOff ────────┤   any error that may pass
                         ├──► AskingBounds ──────┤   OFFSET_OUT_OF_RANGE
-                        ├──► AskingEpochs ──────┘   epochs are missing in what a compacted log has left
+                        ├──► AskingEpochs ──────┤   epochs are missing in what a compacted log has left
+                        ├──► AskingTier … ──────┘   OFFSET_MOVED_TO_TIERED_STORAGE: see `tier_start.py`
                         └──► Stopped                FENCED_LEADER_EPOCH: only the metadata log can help
 
 A compacted log may have nothing left of an epoch, or not its beginning. Batches alone then give a follower fewer
@@ -23,9 +24,20 @@ Reads the log's bounds and epochs through `LocalLog`, and never writes it; knows
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from barnabas.broker.replication.tier_start import (
+    AskingTier,
+    AskingTierEpoch,
+    BuildingState,
+    RemoteState,
+    StateWanted,
+    TierBounds,
+    TierWanted,
+    state_wanted,
+)
 from barnabas.protocol.errors import ErrorCode, error_code
 from barnabas.runtime.backoff import doubled_ms
 
@@ -102,7 +114,17 @@ class TruncateFullyAndStartAt:
     offset: int
 
 
-Step = Append | TruncateTo | TruncateFullyAndStartAt
+@dataclass(frozen=True, slots=True)
+class StartBehindRemote:
+    """Delete the whole log and begin an empty one with this state, whose first offsets are remote; then call
+    `truncated`."""
+
+    log_start_offset: int
+    state: RemoteState
+
+
+Cut = TruncateTo | TruncateFullyAndStartAt | StartBehindRemote
+Step = Append | Cut
 APPEND = Append()
 
 
@@ -140,7 +162,9 @@ class AskingEpochs:
     """(epoch, start offset) of the newer epochs, oldest first."""
 
 
-State = Stopped | Fetching | Truncating | BackingOff | AskingBounds | AskingEpochs
+TierState = AskingTier | AskingTierEpoch | BuildingState
+State = Stopped | Fetching | Truncating | BackingOff | AskingBounds | AskingEpochs | TierState
+Request = FetchWanted | BoundsWanted | EpochWanted | TierWanted | StateWanted
 _STOPPED, _FETCHING, _TRUNCATING, _ASKING_BOUNDS = Stopped(), Fetching(), Truncating(), AskingBounds()
 
 
@@ -149,10 +173,28 @@ class Follower:
     is from a leader that will learn of its leadership within milliseconds.
     """
 
-    __slots__ = ("_asked", "_attempts", "_log", "_max_backoff_ms", "leader_epoch", "leaders_epochs", "state")
+    __slots__ = (
+        "_asked",
+        "_attempts",
+        "_begins_behind_copied",
+        "_log",
+        "_max_backoff_ms",
+        "leader_epoch",
+        "leaders_epochs",
+        "state",
+    )
 
-    def __init__(self, log: LocalLog, *, replica_fetch_backoff_ms: int = 1_000) -> None:
+    def __init__(
+        self,
+        log: LocalLog,
+        *,
+        replica_fetch_backoff_ms: int = 1_000,
+        begins_behind_copied: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`begins_behind_copied`: an empty log is to begin behind everything that is remote, and not where its leader's
+        disk begins (KIP-1023)."""
         self._log = log
+        self._begins_behind_copied = begins_behind_copied
         self._max_backoff_ms = replica_fetch_backoff_ms
         self._attempts = 0
         self._asked: FetchWanted | None = None
@@ -177,7 +219,7 @@ class Follower:
         """Stop following: there is no leader, or this replica leads."""
         self.state = _STOPPED
 
-    def next(self, now_ms: int) -> FetchWanted | BoundsWanted | EpochWanted | None:
+    def next(self, now_ms: int) -> Request | None:
         """The next request to the leader. An equal value means that the request did not change."""
         state = self.state
         if isinstance(state, BackingOff) and now_ms >= state.until_ms:
@@ -190,6 +232,12 @@ class Follower:
             return self._asked
         if isinstance(state, AskingEpochs):
             return EpochWanted(self.leader_epoch, state.oldest - 1)
+        if isinstance(state, AskingTier):
+            return TierWanted(self.leader_epoch, state.behind_copied)
+        if isinstance(state, AskingTierEpoch):
+            return EpochWanted(self.leader_epoch, state.bounds.start_epoch - 1)
+        if isinstance(state, BuildingState):
+            return state.wanted
         return BoundsWanted(self.leader_epoch) if state is _ASKING_BOUNDS else None
 
     def answered(self, asked: FetchWanted, answer: FetchAnswer, now_ms: int) -> Step | None:
@@ -203,8 +251,11 @@ class Follower:
                 return APPEND
             return self._diverged(diverging_epoch, diverging_end_offset, now_ms)
         code = error_code(error)
-        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self.state = _ASKING_BOUNDS
+        skips_copied = self._log.log_end_offset == 0 and self._begins_behind_copied()
+        if code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
+            self.state = AskingTier(skips_copied)
+        elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self.state = AskingTier(True) if skips_copied else _ASKING_BOUNDS
         elif code == ErrorCode.FENCED_LEADER_EPOCH:
             self.stop()
         else:
@@ -213,7 +264,7 @@ class Follower:
 
     def bounds_answered(
         self, asked: BoundsWanted, bounds: tuple[int, int] | None, now_ms: int
-    ) -> Step | None:
+    ) -> Cut | None:
         """The leader's (log start offset, log end offset); None if it answered with an error."""
         if self.state is not _ASKING_BOUNDS or asked.leader_epoch != self.leader_epoch:
             return None
@@ -245,6 +296,10 @@ class Follower:
     def epoch_answered(self, asked: EpochWanted, answer: tuple[int, int] | None, now_ms: int) -> None:
         """The leader's (largest epoch up to the requested one, its end offset); None if it answered with an error."""
         state = self.state
+        if isinstance(state, AskingTierEpoch):
+            if asked == (self.leader_epoch, state.bounds.start_epoch - 1):
+                self._tier_epoch_answered(state.bounds, answer, now_ms)
+            return
         if not isinstance(state, AskingEpochs) or asked != (self.leader_epoch, state.oldest - 1):
             return
         if answer is None or not 0 <= answer[0] <= asked.epoch:
@@ -265,6 +320,42 @@ class Follower:
                 found = ((0, end_offset), *found)
             self.leaders_epochs = found
             self._resume()
+
+    def tier_answered(self, asked: TierWanted, bounds: TierBounds | None, now_ms: int) -> Cut | None:
+        """The leader's bounds; None if it answered with an error."""
+        state = self.state
+        if not isinstance(state, AskingTier) or asked != (self.leader_epoch, state.behind_copied):
+            return None
+        if bounds is None:
+            self.back_off(now_ms)
+        elif bounds.start_offset <= bounds.log_start_offset:
+            # Nothing is remote.
+            end_offset = self._log.log_end_offset
+            if end_offset < bounds.log_start_offset:
+                self.state = _TRUNCATING
+                return TruncateFullyAndStartAt(bounds.log_start_offset)
+            self.back_off(now_ms)
+        elif bounds.start_epoch > 0:
+            self.state = AskingTierEpoch(bounds)
+        else:
+            self.state = BuildingState(state_wanted(self.leader_epoch, bounds))
+        return None
+
+    def _tier_epoch_answered(self, bounds: TierBounds, answer: tuple[int, int] | None, now_ms: int) -> None:
+        if answer is None:
+            self.back_off(now_ms)
+        else:
+            self.state = BuildingState(state_wanted(self.leader_epoch, bounds, answer))
+
+    def state_built(self, asked: StateWanted, built: RemoteState | None, now_ms: int) -> Cut | None:
+        """The state at the end of a remote segment; None if it cannot be had now."""
+        if not isinstance(self.state, BuildingState) or self.state.wanted != asked:
+            return None
+        if built is None or built.next_offset <= asked.offset:
+            self.back_off(now_ms)
+            return None
+        self.state = _TRUNCATING
+        return StartBehindRemote(asked.log_start_offset, built)
 
     def appended(self) -> None:
         """The response was appended: the next backoff is the shortest again."""
@@ -291,7 +382,7 @@ class Follower:
         self.state = _FETCHING
         self._asked = None
 
-    def _diverged(self, leader_epoch: int, leader_end_offset: int, now_ms: int) -> Step | None:
+    def _diverged(self, leader_epoch: int, leader_end_offset: int, now_ms: int) -> Cut | None:
         """The leader's largest epoch up to this log's last one is `leader_epoch`, and ends at `leader_end_offset`."""
         log = self._log
         epoch, end_offset = log.end_offset_for_epoch(leader_epoch)
@@ -302,7 +393,7 @@ class Follower:
         # If this log never had that epoch, truncate everything newer than the epoch before it, and ask again (KIP-279).
         return self._truncate(min(end_offset, leader_end_offset) if epoch == leader_epoch else end_offset)
 
-    def _truncate(self, offset: int) -> Step:
+    def _truncate(self, offset: int) -> Cut:
         self.state = _TRUNCATING
         if offset < self._log.log_start_offset:
             return TruncateFullyAndStartAt(offset)

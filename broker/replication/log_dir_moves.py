@@ -27,7 +27,7 @@ from barnabas.broker.replication.follower import (
     TruncateTo,
 )
 from barnabas.broker.replication.log_dir_move import Action, LogDirMove
-from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.partition import OffsetIsRemote, Partition
 from barnabas.broker.replication.partitions import Partitions
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import CorruptBatch
@@ -38,6 +38,7 @@ from barnabas.storage.future_logs import LogKey, take_over
 from barnabas.storage.log import OffsetOutOfRange, PartitionLog
 from barnabas.storage.log_dir_work import DirectoryFailure
 from barnabas.storage.log_directory import LogDirectory
+from barnabas.storage.producer_snapshot_format import encode_snapshot, is_sound_snapshot
 from barnabas.storage.segment_list import LogSlice
 
 log = logging.getLogger(__name__)
@@ -243,12 +244,31 @@ class LogDirMoves:
         retry_at_ms = follower.retry_at_ms
         return 0 if retry_at_ms is None else max(1, retry_at_ms - now_ms)
 
+    def _start_behind_remote(self, move: _Move) -> None:
+        """The future log begins where the local part of the current one does: what is remote needs no copy."""
+        current = move.partition.log
+        start, local_start = current.log_start_offset, current.local_log_start_offset
+        file = current.open_producer_snapshot(local_start)
+        snapshot = b""
+        if file is not None:
+            snapshot = bytes(file.pread(file.size(), 0))
+            file.close()
+        if not is_sound_snapshot(snapshot):
+            # The producers of the current log are taken over in the end.
+            snapshot = encode_snapshot(())
+        epochs = current.epochs.entries_in(start, local_start)
+        move.future.start_behind_remote(local_start, start, epochs, snapshot, self._ports.world.wall_clock.now_ms())
+        move.follower.truncated()
+
     async def _fetch(self, move: _Move, wanted: FetchWanted) -> None:
         now_ms, data = self._now_ms(), b""
         try:
             found = move.partition.read_copy(wanted.fetch_offset, wanted.last_fetched_epoch, COPY_BYTES)
         except OffsetOutOfRange:
             move.follower.answered(wanted, FetchAnswer(ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1), now_ms)
+            return
+        except OffsetIsRemote:
+            self._start_behind_remote(move)
             return
         epoch, end_offset = found.diverging_epoch or (-1, -1)
         if found.records is not None:

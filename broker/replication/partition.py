@@ -24,12 +24,14 @@ from barnabas.broker.replication.decision_notes import (
 )
 from barnabas.broker.replication.follower import (
     APPEND,
+    Append,
     BoundsWanted,
+    Cut,
     EpochWanted,
     FetchAnswer,
     FetchWanted,
     Follower,
-    Step,
+    StartBehindRemote,
     TruncateFullyAndStartAt,
     TruncateTo,
 )
@@ -47,6 +49,7 @@ from barnabas.broker.replication.replica import (
     Replica,
     ReplicaSettings,
 )
+from barnabas.broker.replication.tier_start import RemoteState, StateWanted, TierBounds, TierWanted
 from barnabas.broker.traffic import PartitionTraffic
 from barnabas.kraft.metadata.image import NO_LEADER, PartitionImage
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -57,6 +60,7 @@ from barnabas.runtime.decisions import DecisionKind, Notepad, Notes
 from barnabas.runtime.world import Clock, no_fault
 from barnabas.storage.fetched_batches import EpochsMissing
 from barnabas.storage.log import AppendResult, OffsetOutOfRange, PartitionLog
+from barnabas.storage.producer_snapshot_format import CorruptSnapshot
 from barnabas.storage.producers import NO_WARRANT, Verification, Warrant
 from barnabas.storage.segment_list import LogSlice
 from barnabas.storage.transaction_index import AbortedTransaction
@@ -68,6 +72,13 @@ _EXPECTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH)
 
 HIGH_WATERMARK = -1
 """Offset in DeleteRecords that stands for the high watermark."""
+
+
+class OffsetIsRemote(KafkaError):
+    """The offset is in the log, but no longer on this broker's disk: a remote segment has it (KIP-405)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE, message)
 
 
 class FetchKind(Enum):
@@ -134,6 +145,8 @@ class PartitionHost:
     """Takes notes of what happens and why."""
     committed: Callable[[Partition], None] = lambda partition: None
     """Like `changed`, but only for readers of committed records."""
+    begins_behind_copied: Callable[[], bool] = lambda: False
+    """`follower.fetch.last.tiered.offset.enable`"""
 
 
 class Partition:
@@ -168,7 +181,11 @@ class Partition:
         self.index = log.partition
         self.log = log
         self.replica = replica
-        self.follower = Follower(log, replica_fetch_backoff_ms=host.replica_fetch_backoff_ms)
+        self.follower = Follower(
+            log,
+            replica_fetch_backoff_ms=host.replica_fetch_backoff_ms,
+            begins_behind_copied=self._begins_behind_copied,
+        )
         self._host = host
         self._noted_proposal: IsrChangeWanted | None = None
         self._noted_refusal: tuple[IsrChangeWanted, ErrorCode] | None = None
@@ -180,6 +197,9 @@ class Partition:
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.index} {self.replica.describe()}"
+
+    def _begins_behind_copied(self) -> bool:
+        return self.log.config.is_tiered and self._host.begins_behind_copied()
 
     @property
     def key(self) -> tuple[bytes, int]:
@@ -364,9 +384,15 @@ class Partition:
             upper_offset = partition_log.last_stable_offset
         else:
             upper_offset = partition_log.high_watermark
-        records = partition_log.read(
-            request.offset, request.max_bytes, upper_offset, request.at_least_one_batch
-        )
+        try:
+            records = partition_log.read(
+                request.offset, request.max_bytes, upper_offset, request.at_least_one_batch
+            )
+        except OffsetOutOfRange:
+            local_start = partition_log.local_log_start_offset
+            if partition_log.log_start_offset <= request.offset < local_start:
+                raise OffsetIsRemote(f"{partition_log}: offset {request.offset} is only remote") from None
+            raise
         if records is None and kind is not FetchKind.REPLICA and request.offset >= upper_offset and self.is_forgotten:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         result = self._offsets(records, None)
@@ -423,6 +449,11 @@ class Partition:
         if self.log.advance_log_start_offset(offset):
             self._host.changed(self)
         return self.low_watermark
+
+    def advance_log_start(self, offset: int) -> None:
+        """The records below `offset`, or the high watermark, have left the remote store, or are about to."""
+        if self.log.advance_log_start_offset(min(offset, self.log.high_watermark)):
+            self._host.changed(self)
 
     @property
     def low_watermark(self) -> int:
@@ -508,6 +539,7 @@ class Partition:
         if step is APPEND:
             self._replicate(data, now_ms)
         elif step is not None:
+            assert not isinstance(step, Append)
             self._truncate(step, now_ms, self._divergence(diverging.epoch, diverging.end_offset))
         elif data.error_code:
             level = logging.DEBUG if data.error_code in _EXPECTED else logging.INFO
@@ -525,6 +557,24 @@ class Partition:
     def epoch_answered(self, asked: EpochWanted, answer: tuple[int, int] | None) -> None:
         """The leader answered with (epoch, end offset), or with an error (None)."""
         self.follower.epoch_answered(asked, answer, self._host.monotonic.now_ms())
+
+    def tier_answered(self, asked: TierWanted, bounds: TierBounds | None) -> None:
+        """The leader answered with the bounds of its log, or with an error (None)."""
+        now_ms = self._host.monotonic.now_ms()
+        step = self.follower.tier_answered(asked, bounds, now_ms)
+        if step is not None:
+            assert bounds is not None
+            leader = f"its leader, broker {self.replica.leader_id}"
+            self._truncate(step, now_ms, f"{leader}, has no offsets before {bounds.log_start_offset}")
+
+    def state_built(self, asked: StateWanted, built: RemoteState | None) -> None:
+        """The state at the end of a remote segment was read, or cannot be had now (None)."""
+        now_ms = self._host.monotonic.now_ms()
+        step = self.follower.state_built(asked, built if self.log.config.is_tiered else None, now_ms)
+        if step is not None:
+            assert built is not None
+            leader = f"its leader, broker {self.replica.leader_id}"
+            self._truncate(step, now_ms, f"{leader}, has offset {asked.offset} only in a remote segment")
 
     def _divergence(self, epoch: int, end_offset: int) -> str:
         replica = self.replica
@@ -561,18 +611,21 @@ class Partition:
             self._carry_out(self.replica.log_start_advanced(data.log_start_offset))
             partition_log.advance_log_start_offset(min(data.log_start_offset, end_offset))
 
-    def _truncate(self, step: Step, now_ms: int, cause: str) -> None:
+    def _truncate(self, step: Cut, now_ms: int, cause: str) -> None:
         partition_log = self.log
-        assert isinstance(step, TruncateTo | TruncateFullyAndStartAt)
-        if step.offset < self.replica.high_watermark:
+        if not isinstance(step, StartBehindRemote) and step.offset < self.replica.high_watermark:
             log.warning("%s: %s", self, step)
-        before = partition_log.log_end_offset
+        before, wall_ms = partition_log.log_end_offset, self._host.wall_clock.now_ms()
         try:
             if isinstance(step, TruncateTo):
                 partition_log.truncate_to(step.offset)
+            elif isinstance(step, TruncateFullyAndStartAt):
+                partition_log.truncate_fully_and_start_at(step.offset, now_ms=wall_ms)
             else:
-                partition_log.truncate_fully_and_start_at(step.offset, now_ms=self._host.wall_clock.now_ms())
-        except KafkaError as error:
+                state, start = step.state, step.log_start_offset
+                epochs, snapshot = state.leader_epochs, state.producer_snapshot
+                partition_log.start_behind_remote(state.next_offset, start, epochs, snapshot, wall_ms)
+        except (KafkaError, CorruptSnapshot) as error:
             log.warning("%s: cannot truncate: %s", self, error)
             self.follower.truncated()
             self.follower.back_off(now_ms)
@@ -582,7 +635,7 @@ class Partition:
             ends = (before, partition_log.log_end_offset)
             note_truncation(self._host.decisions, self.name, self.replica, ends, cause)
         self.replica.truncated(partition_log.log_end_offset)
-        self.replica.log_start_advanced(partition_log.log_start_offset)
+        self.replica.log_start_advanced(partition_log.local_log_start_offset)
         self._publish_high_watermark()
         self.follower.truncated()
         self._host.changed(self)

@@ -64,6 +64,9 @@ class LogStore(Protocol):
     def delete_log(self, partition_log: PartitionLog) -> None:
         """Take the log out of use at once; its files are removed later. Raises OSError."""
 
+    def put_aside(self, partition_log: PartitionLog) -> None:
+        """Take the log out of use, and keep its files under another name. Raises OSError."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSettings:
@@ -164,12 +167,9 @@ class Partitions:
         names = {new.topic for new in wanted}
         for topic_id, gone in delta.deleted_topics.items():
             if gone.name in names:
-                self._remove_topic(topic_id, gone)
+                for index in gone.partitions:
+                    self._remove((topic_id, index), delta)
         return wanted
-
-    def _remove_topic(self, topic_id: bytes, topic: TopicImage) -> None:
-        for index in topic.partitions:
-            self._remove((topic_id, index))
 
     def apply_delta(self, delta: MetadataDelta) -> Steps:
         """Apply the change from `delta.before` to `delta.after`, in steps of some partitions: each partition is changed
@@ -189,11 +189,11 @@ class Partitions:
         meter = Meter()
         for topic_id, gone in delta.deleted_topics.items():
             for index in gone.partitions:
-                self._remove((topic_id, index))
+                self._remove((topic_id, index), delta)
                 if meter.step_ends(PARTITION_ITEMS):
                     yield None
         for topic in delta.changed_topics.values():
-            yield from self._apply_topic(topic, meter)
+            yield from self._apply_topic(topic, delta, meter)
         yield from self._apply_settings(delta, meter)
         if delta.changed_brokers:
             # A fenced broker is no longer waited for; one that came back may join the ISR.
@@ -203,13 +203,13 @@ class Partitions:
                 if meter.step_ends():
                     yield None
 
-    def _apply_topic(self, topic: TopicDelta, meter: Meter) -> Steps:
+    def _apply_topic(self, topic: TopicDelta, delta: MetadataDelta, meter: Meter) -> Steps:
         config: TopicConfig | None = None
         for index, image in topic.changed_partitions.items():
             if meter.step_ends(PARTITION_ITEMS):
                 yield None
             if self._settings.node_id not in image.replicas:
-                self._remove((topic.id, index))
+                self._remove((topic.id, index), delta)
                 continue
             partition = self._by_id.get((topic.id, index))
             if partition is None:
@@ -256,7 +256,7 @@ class Partitions:
         self._by_name[topic.name, index] = partition
         return partition
 
-    def _remove(self, key: PartitionKey) -> None:
+    def _remove(self, key: PartitionKey, delta: MetadataDelta) -> None:
         self._without_log.pop(key, None)
         partition = self._by_id.pop(key, None)
         if partition is None:
@@ -266,9 +266,13 @@ class Partitions:
         self._note_left(partition)
         partition.leave()
         try:
-            self._store.delete_log(partition.log)
+            if delta.is_of_snapshot:
+                # A backup may not know the partition yet, or may have it on other brokers.
+                self._store.put_aside(partition.log)
+            else:
+                self._store.delete_log(partition.log)
         except (KafkaError, OSError) as error:
-            log.error("%s: its log could not be deleted: %s", partition, error)
+            log.error("%s: its log could not be removed: %s", partition, error)
         self._host.changed(partition)
 
     def _note_left(self, partition: Partition) -> None:

@@ -10,19 +10,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-import trio
-
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.partitions import Partitions
-from barnabas.broker.replication.replica import ACKS_ALL
 from barnabas.broker.shares.dead_letter_records import Letters, Origin, build_letters, source_records
 from barnabas.broker.shares.share_configs import ShareConfigs
 from barnabas.broker.shares.share_partition import DeadLetters
+from barnabas.broker.topic_writer import TopicWriter
 from barnabas.kraft.metadata.image import MetadataImage, TopicImage
-from barnabas.protocol.errors import ErrorCode, KafkaError, error_code
-from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from barnabas.protocol.records.batch import read_header
-from barnabas.runtime.channel import Channel, ChannelError
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.runtime.channel import Channel
 from barnabas.runtime.world import World
 from barnabas.settings.broker import BrokerSettings
 from barnabas.settings.topic import TopicConfig
@@ -60,7 +56,7 @@ class DeadLetterTopics:
 
     def __init__(self, ports: DeadLetterPorts) -> None:
         self._ports = ports
-        self._channels: dict[int, Channel] = {}
+        self._writer = TopicWriter(ports.node_id, ports.partitions, ports.channel_to)
 
     async def copy(
         self, group_id: str, source: Partition, wanted: Sequence[DeadLetters], configs: ShareConfigs
@@ -78,7 +74,7 @@ class DeadLetterTopics:
             self._ports.world.wall_clock.now_ms(),
         )
         letters: Letters = await self._ports.world.run_blocking(work)
-        await self._write(topic, index, letters.batch)
+        await self._writer.write(topic, index, letters.batch, self._ports.settings().request_timeout_ms)
         return letters.covered
 
     def _topic(self, name: str) -> TopicImage:
@@ -104,64 +100,6 @@ class DeadLetterTopics:
             key = "barnabas.delayed.delivery.enable"
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} must be false for the dead-letter topic {name}")
         return topic
-
-    # -- writing
-
-    async def _write(self, topic: TopicImage, index: int, batch: bytes) -> None:
-        leader = topic.partitions[index].leader
-        timeout_ms = self._ports.settings().request_timeout_ms
-        with trio.move_on_after(timeout_ms / 1000) as waiting:
-            if leader == self._ports.node_id:
-                await self._append(topic, index, batch)
-            else:
-                await self._send(leader, topic, index, batch, timeout_ms)
-        if waiting.cancelled_caught:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{topic.name}-{index} did not answer within {timeout_ms} ms")
-
-    async def _append(self, topic: TopicImage, index: int, batch: bytes) -> None:
-        partition = self._ports.partitions.find(topic.id, index)
-        if partition is None:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic.name}-{index} is not on this broker")
-        buffer = bytearray(batch)
-        result = partition.append(buffer, [(0, read_header(buffer))], ACKS_ALL)
-        outcome: list[ErrorCode | None] = []
-        replicated = trio.Event()
-
-        def done(error: ErrorCode | None) -> None:
-            outcome.append(error)
-            replicated.set()
-
-        waiting = partition.when_replicated(result.last_offset + 1, done)
-        try:
-            await replicated.wait()
-        finally:
-            if waiting is not None:
-                waiting.cancel()
-        if outcome[0] is not None:
-            raise KafkaError(outcome[0], f"{topic.name}-{index} did not replicate its dead letters")
-
-    async def _send(self, leader: int, topic: TopicImage, index: int, batch: bytes, timeout_ms: int) -> None:
-        channel = self._channels.get(leader) or self._ports.channel_to(leader)
-        if channel is None:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic.name}-{index} has no leader")
-        self._channels[leader] = channel
-        data = PartitionProduceData(index=index, records=batch)
-        request = ProduceRequest(
-            acks=ACKS_ALL,
-            timeout_ms=timeout_ms,
-            topic_data=[TopicProduceData(name=topic.name, topic_id=topic.id, partition_data=[data])],
-            transactional_id=None,
-        )
-        try:
-            response = await channel.call(request, timeout_ms=timeout_ms)
-        except ChannelError as error:
-            if self._channels.pop(leader, None) is channel:
-                channel.close()
-            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"broker {leader}: {error}") from error
-        (answer,) = response.responses[0].partition_responses
-        code = error_code(answer.error_code)
-        if code is not ErrorCode.NONE:
-            raise KafkaError(code, answer.error_message or f"broker {leader} refuses dead letters of {topic.name}")
 
 
 def _slices(source: PartitionLog, wanted: Sequence[DeadLetters]) -> list[LogSlice]:

@@ -194,7 +194,7 @@ class LedSharePartitions:
         offsets = (core.start_offset, core.end_offset)
         note_loaded(self._ports.decisions, led.key.group_id, led.partition.name, offsets, cause)
         self._copy_dead_letters(led)
-        self._wake(led)
+        self.wake(led)
 
     def _not_loaded(self, led: LedSharePartition, error: KafkaError) -> None:
         log.info("share partition %s cannot be read: %s", led.key.coordinator_key, error)
@@ -265,7 +265,7 @@ class LedSharePartitions:
             led._timer = None
         if led._is_storing:
             self._storing[led.key] = led
-        self._wake(led)
+        self.wake(led)
 
     def leadership_changed(self, partition: Partition) -> None:
         """Drop what belongs to an earlier leader epoch of the partition, or to one that is led elsewhere."""
@@ -285,7 +285,8 @@ class LedSharePartitions:
         if self.fetches.delayed:
             self.fetches.check_and_complete(partition.key)
 
-    def _wake(self, led: LedSharePartition) -> None:
+    def wake(self, led: LedSharePartition) -> None:
+        """There may be more to acquire."""
         if self.fetches.delayed:
             self.fetches.check_and_complete(led.key)
 
@@ -355,11 +356,11 @@ class LedSharePartitions:
         change = yield from led.core.expire(self._ports.monotonic.now_ms(), terms)
         self.set_timer(led)
         if change.has_available:
-            self._wake(led)
+            self.wake(led)
         if change.stored:
             led.lock_timeouts += sum(it.last_offset - it.first_offset + 1 for it in change.stored)
             self._store(led, change, None)
-            self._wake(led)
+            self.wake(led)
 
     # -- dead letters
 
@@ -459,7 +460,7 @@ class LedSharePartitions:
         self.set_timer(led)
         self._copy_dead_letters(led)
         if has_news:
-            self._wake(led)
+            self.wake(led)
 
     # -- time
 

@@ -49,7 +49,7 @@ def of_workload(run: Mapping[str, Any]) -> Sequence[Checker]:
         return {name: options[name] for name in names if name in options}
 
     match run.get("workload"):
-        case "queue" | "list-append" as workload:
+        case "queue" | "list-append" | "tiered" as workload:
             return standard(workload)
         case "txn-eos":
             return (OnceChecker(idempotence=True),)
@@ -81,8 +81,8 @@ def of_workload(run: Mapping[str, Any]) -> Sequence[Checker]:
 
 
 def standard(workload: str) -> Sequence[Checker]:
-    """Checkers of workloads that send and poll keys: `queue` and `list-append`. The checkers read from the history's
-    `run.json` what is legal under the run's options."""
+    """Checkers of workloads that send and poll keys: `queue`, `tiered` and `list-append`. The checkers read from the
+    history's `run.json` what is legal under the run's options."""
     return (
         Offsets(),
         Loss(),

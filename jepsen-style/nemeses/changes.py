@@ -6,7 +6,7 @@ is under way when the fault ends goes on; every promise holds through it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import trio
@@ -40,7 +40,8 @@ from nemeses.nemesis import Fault, Story
 from operations import Place
 
 FEWEST_VOTERS = 3
-"""A voter may lose its disk if there are so many."""
+"""A voter may lose its disk if there are so many, and single changes keep so many: a leader that dies has a successor.
+"""
 LEVELS: Mapping[str, tuple[int, ...]] = {
     "transaction.version": (1, 2),
     "metadata.version": (28, 29, 30),
@@ -51,6 +52,9 @@ UPGRADE, UNSAFE_DOWNGRADE = 1, 3
 CANCELLED_SHARE = 0.3
 """Share of reassignments that are cancelled."""
 ELECTION_SECONDS = 5.0
+INSISTS_SECONDS = 0.001
+OUTCOMES_IN_TURN = 3
+"""Requests that are made in turn; an outcome that comes again and again is noted once."""
 REQUEST_MS = 2_000
 RETRY_SECONDS = 0.5
 LISTENER = "CONTROLLER"
@@ -82,7 +86,9 @@ class Operator:
             outcome = ErrorCode(answer.error_code).name
         except ClusterError as error:
             outcome = str(error)
-        self.fault.value.setdefault("outcomes", []).append(f"{what}: {outcome}")
+        outcomes = self.fault.value.setdefault("outcomes", [])
+        if (line := f"{what}: {outcome}") not in outcomes[-OUTCOMES_IN_TURN:]:
+            outcomes.append(line)
         return outcome == ErrorCode.NONE.name
 
     async def add(self, key: ReplicaKey, node: str | None = None) -> bool:
@@ -140,7 +146,7 @@ async def _one_change(fault: Fault, operator: Operator, quorum: Quorum) -> None:
 
 async def _some_change(fault: Fault, operator: Operator, quorum: Quorum, node: str | None = None) -> None:
     observers, removable = list(quorum.observers), await _removable(fault, quorum)
-    if observers and (not removable or len(quorum.voters) < FEWEST_VOTERS or happens(fault.chance, 0.5)):
+    if observers and (not removable or len(quorum.voters) <= FEWEST_VOTERS or happens(fault.chance, 0.5)):
         await operator.add(one_of(fault.chance, observers), node)
     elif removable:
         await operator.remove(one_of(fault.chance, removable), node)
@@ -156,7 +162,8 @@ async def _two_at_once(fault: Fault, operator: Operator, quorum: Quorum) -> None
 
 
 async def _at_an_election(fault: Fault, operator: Operator, quorum: Quorum) -> None:
-    """The active controller dies, and its successor is asked as soon as it is there."""
+    """The active controller dies, and its successor is asked at once, again and again, to remove a voter:
+    it may do so when it has committed something, and no earlier."""
     cluster = fault.cluster
     leader = await cluster.active_controller()
     if leader is None or fault.nemesis.is_held(leader):
@@ -164,15 +171,24 @@ async def _at_an_election(fault: Fault, operator: Operator, quorum: Quorum) -> N
     fault.counts_as("at an election")
     fault.nodes.append(leader)
     await fault.may_end([leader])
-    removable = [key for key in await _removable(fault, quorum) if _name(key) != leader]
+    removable = some_of(fault.chance, await _removable(fault, quorum), OUTCOMES_IN_TURN)
     async with fault.acting("voters", form="at an election", targets=[leader]):
         await cluster.kill(leader)
         successor = await fault.living.next_active_controller(leader, ELECTION_SECONDS)
-        async with trio.open_nursery() as nursery:
-            for key in some_of(fault.chance, removable, 2) if successor is not None else ():
-                nursery.start_soon(operator.remove, key, successor)
+        if successor is not None and removable:
+            with trio.move_on_after(ELECTION_SECONDS):
+                await _remove_one(operator, removable, successor)
     await trio.sleep(between(fault.chance, 0.0, fault.seconds))
     await fault.start_again()
+
+
+async def _remove_one(operator: Operator, removable: Sequence[ReplicaKey], node: str) -> None:
+    """Asks in turn for the removal of each, until one is removed."""
+    while True:
+        for key in removable:
+            if await operator.remove(key, node):
+                return
+        await trio.sleep(INSISTS_SECONDS)
 
 
 async def _lost_disk(fault: Fault, operator: Operator, quorum: Quorum) -> None:

@@ -107,6 +107,7 @@ _ALL = (
         "kill-at-write", "a kill, or a power cut, at a write to the disk", "simulation", ("", "power"), ends_nodes=True
     ),
     FaultKind("disk-error", "EIO from reads, writes or syncs", "simulation", ends_nodes=True),
+    FaultKind("store", "an object store that fails, is slow, or lists what was", "simulation", disturbs=True),
     FaultKind("slow-disk", "reads, writes and syncs that take long", "simulation", disturbs=True),
     FaultKind("stall", "a few links that stand still in one direction", "simulation", disturbs=True),
     FaultKind("cut-client", "one client that reaches no node", "simulation", cuts=True, disturbs=True),

@@ -15,6 +15,7 @@ POWER_SHARE = 0.5
 """Share of `kill-at-write` that cuts the power."""
 MOST_WRITES = 40
 STALLED_LINKS = 3
+STORE_OPERATIONS = ("put", "get", "delete")
 STORM_ROUNDS = 4
 MOST_DRIBBLE_SECONDS = 1.0
 """One byte at a time is expensive to simulate."""
@@ -104,6 +105,18 @@ async def slow_disk(fault: Fault) -> None:
         await cluster.slow_disk(name, None)
 
 
+async def store(fault: Fault) -> None:
+    """The object store of tiered storage, if the cluster has one."""
+    chance, cluster = fault.chance, fault.simulated
+    how, operation = one_of(chance, cluster.store_faults), one_of(chance, [*STORE_OPERATIONS, "all"])
+    probability = one_of(chance, [1.0, 1.0, 0.3])
+    async with fault.acting("store", targets=[how], operation=operation, probability=probability):
+        await cluster.break_object_store(how, operation, probability)
+    await fault.hold()
+    async with fault.acting("heal"):
+        await cluster.heal_object_store()
+
+
 async def stall(fault: Fault) -> None:
     cluster = fault.simulated
     pairs = fault.choose_links(some_of(fault.chance, _links(fault), STALLED_LINKS))
@@ -190,6 +203,7 @@ SIMULATED: dict[str, Story] = {
     "kill-at-write": kill_at_write,
     "disk-error": disk_error,
     "slow-disk": slow_disk,
+    "store": store,
     "stall": stall,
     "cut-client": cut_client,
     "reconnect-storm": reconnect_storm,

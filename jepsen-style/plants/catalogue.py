@@ -12,6 +12,11 @@ from barnabas.broker.delayed.schedule import Schedule
 from barnabas.broker.forwarding import Forwarding
 from barnabas.broker.groups.classic_group import ClassicGroup
 from barnabas.broker.groups.offsets import Offsets
+from barnabas.broker.remote.copier import Copier
+from barnabas.broker.remote.expirer import Expirer
+from barnabas.broker.remote.follower_states import FollowerStates
+from barnabas.broker.remote.reader import RemoteReader
+from barnabas.broker.remote.segment_store import RemoteSegmentStore
 from barnabas.broker.replication.follower import Follower
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica import Replica
@@ -40,7 +45,18 @@ from barnabas.runtime.server_connection import ServerConnection
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.producers import ProducerStates
 from barnabas.storage.transaction_index import AbortedIndex
-from plants import coordinating, delaying, preparing, producing, quorum, replication, rights, serving, sharing
+from plants import (
+    coordinating,
+    delaying,
+    preparing,
+    producing,
+    quorum,
+    replication,
+    rights,
+    serving,
+    sharing,
+    tiering,
+)
 from plants.plant import Patch, Plant, Trial
 
 _SOON = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "400"}
@@ -59,6 +75,20 @@ _SHARE = Trial("share", rate=40.0, concurrency=6, time_seconds=25.0, quiet_secon
 _DELAYED = Trial("delayed", rate=30.0, concurrency=4, time_seconds=20.0, quiet_seconds=3.0, runs=3)
 _DELAYED_KILLS = replace(_DELAYED, nemesis=["kill"], interval_seconds=6.0, time_seconds=30.0, runs=5)
 _TWO_PHASE = Trial("two-phase", rate=30.0, concurrency=4, time_seconds=25.0, quiet_seconds=3.0, runs=5)
+_TIERED = Trial(
+    "tiered",
+    rate=30.0,
+    time_seconds=40.0,
+    quiet_seconds=3.0,
+    settings={
+        "remote.log.storage.system.enable": "true",
+        "barnabas.remote.store.url": "file:///store",
+        "remote.log.manager.task.interval.ms": "500",
+        "log.retention.check.interval.ms": "300",
+        "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
+    },
+    runs=5,
+)
 _SHARE_KILLS = replace(_SHARE, nemesis=["kill"], interval_seconds=6.0, time_seconds=40.0)
 
 _SHARE_CUTS = replace(_SHARE_KILLS, nemesis=["partition", "pause", "kill"], interval_seconds=4.0, runs=30)
@@ -432,6 +462,59 @@ _ALL = (
         ["lost-write"],
         _TWO_PHASE,
         _TWO_PHASE,
+    ),
+    Plant(
+        "deletes-what-is-not-copied",
+        "local retention deletes closed segments that are not in the remote store",
+        [Patch(Copier, "_learn", tiering.take_what_is_closed_for_copied)],
+        ["lost-write", "unseen"],
+        _TIERED,
+    ),
+    Plant(
+        "failed-copies-count",
+        "a segment counts as remote although the store has not taken all of it",
+        [Patch(RemoteSegmentStore, "copy", tiering.take_a_failed_copy_for_done)],
+        ["lost-write", "unseen"],
+        replace(_TIERED, nemesis=["store"], interval_seconds=4.0, runs=10),
+    ),
+    Plant(
+        "copies-what-is-not-committed",
+        "closed segments are copied although a transaction in them is open",
+        [Patch(Copier, "round", tiering.copy_open_transactions)],
+        ["broken-promise"],
+    ),
+    Plant(
+        "expires-another-lineage",
+        "a leader deletes remote segments that leaders before it wrote",
+        [Patch(Expirer, "_facts", tiering.expire_earlier_epochs)],
+        ["lost-write", "unseen"],
+        replace(_TIERED, nemesis=["kill"], interval_seconds=6.0, time_seconds=60.0, runs=10),
+    ),
+    Plant(
+        "begins-without-producers",
+        "a follower that begins behind remote segments does not know their producers",
+        [Patch(FollowerStates, "_build", tiering.begin_without_producers)],
+        ["broken-promise"],
+    ),
+    Plant(
+        "begins-with-one-epoch",
+        "a follower that begins behind remote segments knows their last leader epoch alone",
+        [Patch(FollowerStates, "_build", tiering.begin_with_one_epoch)],
+        ["broken-promise"],
+    ),
+    Plant(
+        "remote-reads-skip",
+        "a read of a remote segment begins one batch too late",
+        [Patch(RemoteReader, "_first_batch", tiering.skip_the_first_batch)],
+        ["lost-write", "int-poll-skip", "poll-skip"],
+        _TIERED,
+    ),
+    Plant(
+        "remote-reads-hide-aborts",
+        "readers of committed records are given aborted ones from remote segments",
+        [Patch(RemoteReader, "_aborted", tiering.list_no_aborted_transactions)],
+        ["G1a"],
+        _TIERED,
     ),
     Plant(
         "failures-end-nodes",

@@ -16,6 +16,7 @@ from barnabas.client.errors import ConfigException
 from barnabas.client.security_settings import SecuritySettings
 from barnabas.settings.definitions import closest_key, find_broker_key, is_plugin_key
 from barnabas.settings.errors import SettingsError
+from barnabas.settings.object_store import KEYS_OF_STORE
 from clients.client import ClientSettings
 from nemeses.kinds import FAULTS
 from nemeses.messages import wish_of
@@ -376,7 +377,7 @@ def _check_setting(key: str, value: str) -> None:
     """Checks a setting of a node as the node will parse it; nodes check rules between settings themselves."""
     definition = find_broker_key(key)
     if definition is None:
-        if not is_plugin_key(key):
+        if not is_plugin_key(key) and key not in KEYS_OF_STORE:
             near = closest_key(key)
             raise WrongPlan(f"--settings {key}: nodes have no such setting" + (f"; {near}?" if near else ""))
         return

@@ -29,6 +29,8 @@ SHARE_SHARE = 0.08
 """Share of seeds that have the workload `share`."""
 DELAYED_SHARE = 0.05
 """Share of seeds that have the workload `delayed`."""
+TIERED_SHARE = 0.05
+"""Share of seeds that have the workload `tiered`."""
 TWO_PHASE_SHARE = 0.04
 """Share of seeds that have the workload `two-phase`."""
 PHASE_SECONDS = 40.0
@@ -77,7 +79,7 @@ LAST_SEQUENCE = 2**31 - 1
 """Last sequence of a producer; the next is 0."""
 SIZES = ((3, 3), (3, 3), (3, 3), (3, 3), (3, 3), (1, 1), (2, 1), (1, 3), (3, 1), (4, 3), (5, 3), (3, 5))
 """(brokers, controllers) of a cluster."""
-NEED_THREE = ("group", "txn-eos", "bank", "list-append", "offsets", "fences", "queue", "share", "two-phase")
+NEED_THREE = ("group", "txn-eos", "bank", "list-append", "offsets", "fences", "queue", "share", "two-phase", "tiered")
 """Workloads with coordinators, whose logs have three replicas."""
 COUNTED_SHARE = 0.1
 """Share of seeds in which the work of every step of a request is counted."""
@@ -93,8 +95,8 @@ CELLS_SHARE = 0.1
 MOVED_LOGS_SHARE = 0.15
 """Share of seeds whose brokers have two log directories, between which replicas move. The core is not tried there: what
 one disk has is then in two places."""
-LIVING_SIZES = ((4, 3), (4, 2), (4, 1), (5, 3))
-"""(controllers, first voters)."""
+LIVING_SIZES = ((4, 3), (5, 4), (4, 1), (5, 3))
+"""(controllers, first voters). With three voters or more a leader that dies has a successor."""
 
 
 def draw_plan(seed: int, workload: str = "") -> Plan:
@@ -109,6 +111,8 @@ def draw_plan(seed: int, workload: str = "") -> Plan:
         drawn = "delayed"
     elif Random(f"{seed}/two-phase").random() < TWO_PHASE_SHARE:
         drawn = "two-phase"
+    elif Random(f"{seed}/tiered").random() < TIERED_SHARE:
+        drawn = "tiered"
     workload = workload or drawn
     conditions = _draw_conditions(chance, workload)
     if Random(f"{seed}/secure").random() < SECURE_SHARE:
@@ -116,7 +120,7 @@ def draw_plan(seed: int, workload: str = "") -> Plan:
     conditions, changes = _draw_changes(Random(f"{seed}/changes"), conditions)
     conditions, moves = _draw_moves(Random(f"{seed}/log-dirs"), conditions)
     conditions, hosts = _draw_cells(Random(f"{seed}/cells"), conditions)
-    has_producers_without_transactions = workload in ("queue", "set", "group")
+    has_producers_without_transactions = workload in ("queue", "set", "group", "tiered")
     plan = Plan(
         workload,
         seed=seed,
@@ -141,7 +145,41 @@ def draw_plan(seed: int, workload: str = "") -> Plan:
     )
     if workload == "share":
         return _with_shares(plan, Random(f"{seed}/share/plan"))
+    if workload == "tiered":
+        return _with_tiers(plan, Random(f"{seed}/tiered/plan"), conditions)
     return _with_two_phases(plan, conditions) if workload == "two-phase" else plan
+
+
+def _with_tiers(plan: Plan, chance: Random, conditions: Conditions) -> Plan:
+    """Small segments that leave the disks soon, few readers, small caches, and a store that fails."""
+    settings = {
+        "remote.log.storage.system.enable": "true",
+        "barnabas.remote.store.url": "file:///store",
+        "barnabas.remote.store.timeout.ms": chance.choice((1_000, 5_000)),
+        "remote.log.manager.task.interval.ms": chance.choice((200, 1_000, 3_000)),
+        "remote.log.reader.threads": chance.choice((1, 2, 10)),
+        "remote.log.reader.max.pending.tasks": chance.choice((2, 100)),
+        "remote.fetch.max.wait.ms": chance.choice((100, 500, 3_000)),
+        "remote.log.index.file.cache.total.size.bytes": chance.choice((2_000, 1 << 20)),
+        "follower.fetch.last.tiered.offset.enable": chance.choice(("false", "true")),
+        "rlmm.config.remote.log.metadata.topic.num.partitions": chance.choice((1, 3)),
+        "rlmm.config.remote.log.metadata.topic.replication.factor": min(3, conditions.brokers),
+        "rlmm.config.remote.log.metadata.topic.min.isr": min(2, conditions.brokers),
+        "log.retention.check.interval.ms": chance.choice((300, 1_000)),
+    }
+    topic_configs = {
+        "internal.segment.bytes": chance.choice((700, 1_500, 4_000)),
+        "segment.ms": chance.choice((500, 2_000, 10_000)),
+        "local.retention.ms": chance.choice((1, 500, 3_000)),
+    }
+    kept = [pair for pair in plan.topic_config if pair.partition("=")[0] not in topic_configs]
+    return replace(
+        plan,
+        settings=(*plan.settings, *(f"{key}={value}" for key, value in settings.items())),
+        topic_config=(*kept, *(f"{key}={value}" for key, value in topic_configs.items())),
+        nemesis=(*plan.nemesis, *("store",) * chance.choice((1, 3))),
+        rate=chance.choice((10.0, 16.0, 24.0)),
+    )
 
 
 def _with_two_phases(plan: Plan, conditions: Conditions) -> Plan:

@@ -14,9 +14,6 @@ from typing import Any, Literal, TypeVar
 
 import trio
 
-from barnabas.broker.coordinator.coordinator import partition_for
-from barnabas.broker.internal_topics import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
-from barnabas.broker.replication.replica import Leading
 from barnabas.client.security_names import SecurityOptions
 from barnabas.cluster.cells import host_name
 from barnabas.cluster.errors import ClusterError
@@ -32,6 +29,7 @@ from barnabas.runtime.channel import Channel, ChannelError
 from barnabas.runtime.security import ChannelSecurity
 from barnabas.runtime.simulated import Universe, make_world
 from barnabas.runtime.simulated.clocks import SimulatedClock
+from barnabas.runtime.simulated.object_store import FaultKind
 from barnabas.runtime.simulated.store import DEFAULT_CAPACITY_BYTES, DiskFault
 from barnabas.runtime.simulated.universe import WALL_START_MS
 from barnabas.runtime.simulated.work import WorkCounter
@@ -44,6 +42,7 @@ from barnabas.storage.names import METADATA_TOPIC
 from loss_budget import Membership, NodeState
 from nemeses.kinds import COVERED
 from operations import Place
+from simulation.armed_faults import ArmedFaults
 from simulation.conditions import USUAL, Conditions
 from simulation.coverage import Coverage
 from simulation.damage import damage_store
@@ -56,6 +55,7 @@ from simulation.logins import LOGIN, LOGINS_PORT, with_logins
 from simulation.messages import MessageFaults
 from simulation.node_certificates import FILE_SETTINGS, NodeCertificates
 from simulation.secure_nodes import secure_settings
+from simulation.sights import Sights
 from simulation.unprotected_bytes import leader_epochs
 from simulation.watch import NodeLog, Watch
 from worlds.cluster import AuthorityStep, Damage, LinkFault, ReplicaView, current_fault
@@ -81,16 +81,10 @@ VOTERS = "controller.quorum.voters="
 MOST_PPM = 2000.0
 """Maximum error of the rate of a clock."""
 MOST_DISK_ERRORS = 1000
-
-
-@dataclass(slots=True)
-class _Armed:
-    """A fault that waits for a node to come somewhere."""
-
-    fault: str
-    """For the coverage table."""
-    point: str | None = None
-    freezes: bool = False
+SLOW_STORE, OLD_LISTS = "slow", "old lists"
+SLOW_STORE_MS = (200.0, 2_000.0)
+"""Least time of a request to a slow object store, and mean of what comes on top."""
+OLD_LISTS_MS = 20_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +156,8 @@ class SimCluster:
         self._touched_disks: dict[str, None] = {}
         """Nodes whose disk has failed in their present life."""
         self._broken_disks: dict[str, DiskFault] = {}
-        self._armed: dict[str, _Armed] = {}
-        self._struck: dict[str, bool] = {}
+        self._armed = ArmedFaults(universe)
+        self._sights = Sights(self.cluster, self.watch, self._state)
         self._clock_chance = universe.stream("clocks")
         self._set_speed(conditions)
         self.watch.partitions.first_sequence = conditions.first_sequence
@@ -174,7 +168,7 @@ class SimCluster:
             self.findings.count("runs whose steps are counted")
         self.cluster.on_failure = self._node_failed
         self.findings.on_broken = self._report_broken
-        universe.on_strike = self._strike
+        universe.on_strike = self._armed_fault_strikes
 
     def _set_speed(self, conditions: Conditions) -> None:
         chance = self.universe.stream("world")
@@ -377,6 +371,7 @@ class SimCluster:
             self.universe.slow_disk(name, self.blocking_ms)
         for name in list(self._broken_disks):
             await self.repair_disk(name)
+        await self.heal_object_store()
         if self.certificates is not None:
             self.certificates.heal()
 
@@ -428,6 +423,26 @@ class SimCluster:
             self._strikes("slow-disk", node)
         self.universe.slow_disk(name, milliseconds or self.blocking_ms)
 
+    @property
+    def store_faults(self) -> Sequence[str]:
+        return (*(kind.value for kind in FaultKind), SLOW_STORE, OLD_LISTS)
+
+    async def break_object_store(self, how: str, operation: str, probability: float) -> None:
+        for bucket in self.universe.buckets.values():
+            for node in self.cluster.brokers:
+                self._strikes("store", node)
+            if how == SLOW_STORE:
+                bucket.latency_ms = SLOW_STORE_MS
+            elif how == OLD_LISTS:
+                bucket.list_lag_ms = OLD_LISTS_MS
+            else:
+                operations = () if operation == "all" else (operation,)
+                bucket.fail(FaultKind(how), *operations, probability=probability)
+
+    async def heal_object_store(self) -> None:
+        for bucket in self.universe.buckets.values():
+            bucket.heal()
+
     async def fill_disk(self, name: str, *, full: bool) -> None:
         [node] = self._known(name)
         store = self.universe.disk(name)
@@ -457,29 +472,21 @@ class SimCluster:
         self._lost_something(node, whole_disk=True)
 
     async def kill_at(self, name: str, point: str, *, power_cut: bool = False) -> None:
-        self._arm(name, _Armed("kill-at", point))
-        self.universe.kill_at(name, point, power_cut=power_cut)
+        self._known(name)
+        self._armed.kill_at(name, point, power_cut=power_cut)
 
     async def pause_at(self, name: str, point: str) -> None:
-        self._arm(name, _Armed("pause-at", point, freezes=True))
-        self.universe.kill_at(name, point)
+        self._known(name)
+        self._armed.pause_at(name, point)
 
     async def kill_at_write(self, name: str, count: int, *, power_cut: bool = False) -> None:
         if not self.universe.is_alive(name):
             raise ClusterError(f"{name} does not run")
-        self._arm(name, _Armed("kill-at-write"))
-        self.universe.kill_at_change(name, count, power_cut=power_cut)
-
-    def _arm(self, name: str, armed: _Armed) -> None:
-        self._known(name)
-        armed.fault = current_fault.get() or armed.fault
-        self._armed[name] = armed
-        self._struck[name] = False
+        self._armed.kill_at_write(name, count, power_cut=power_cut)
 
     async def disarm(self, name: str) -> bool:
         self._known(name)
-        self.universe.disarm(name)
-        return self._struck.pop(name, False)
+        return self._armed.disarm(name)
 
     # ---- certificates
 
@@ -533,50 +540,19 @@ class SimCluster:
     # ---- looking
 
     async def leader_of(self, place: Place) -> str | None:
-        return self._leader(place.topic, place.partition)
+        return self._sights.leader(place.topic, place.partition)
 
     async def active_controller(self) -> str | None:
-        leaders = self.watch.quorum.leaders
-        if not leaders:
-            return None
-        node = self.cluster.node_of(leaders[max(leaders)])
-        return node.node.name if node.is_up else None
+        return self._sights.active_controller()
 
     async def coordinator_of(self, kind: Literal["group", "transaction", "share"], id_: str) -> str | None:
-        topic = {"group": GROUP_TOPIC, "transaction": TRANSACTION_TOPIC, "share": SHARE_TOPIC}[kind]
-        image = self.watch.quorum.image.topics.by_name.get(topic)
-        return None if image is None else self._leader(topic, partition_for(id_, len(image.partitions)))
+        return self._sights.coordinator(kind, id_)
 
     async def views(self) -> Sequence[ReplicaView]:
-        views = []
-        for node in self.cluster.brokers:
-            name = node.node.name
-            if node.broker is None or self._state(node) != "running":
-                continue
-            for partition in sorted(node.broker.partitions, key=lambda each: (each.topic, each.index)):
-                if partition.topic.startswith("__"):
-                    continue
-                replica = partition.replica
-                image = node.broker.metadata.partition(partition.topic, partition.index)
-                known = () if image is None else image.isr
-                isr = tuple(sorted(replica.isr)) if isinstance(replica.role, Leading) else tuple(known)
-                place = Place(partition.topic, partition.index)
-                ends = replica.high_watermark, replica.log_end_offset
-                views.append(ReplicaView(name, place, *ends, replica.leader_epoch, replica.leader_id, isr))
-        return views
+        return self._sights.views()
 
     async def memberships(self) -> Sequence[Membership]:
-        found = []
-        for node in self.cluster.brokers:
-            if node.broker is None or self._state(node) != "running":
-                continue
-            for partition in sorted(node.broker.partitions, key=lambda each: (each.topic, each.index)):
-                image = node.broker.metadata.partition(partition.topic, partition.index)
-                if image is not None:
-                    place = Place(partition.topic, partition.index)
-                    members = (self._names(image.replicas), self._names(image.isr), self._names(image.elr))
-                    found.append(Membership(node.node.name, place, *members))
-        return found
+        return self._sights.memberships()
 
     async def wait_ready(self, timeout_seconds: float = READY_SECONDS) -> None:
         await self.cluster.wait_ready(timeout_seconds)
@@ -596,9 +572,6 @@ class SimCluster:
                 raise ClusterError(f"there is no node {name}; there are {', '.join(self.cluster.nodes)}")
         return [self.cluster.nodes[name] for name in names]
 
-    def _names(self, node_ids: Sequence[int]) -> tuple[str, ...]:
-        return tuple(self.cluster.node_of(node_id).node.name for node_id in node_ids)
-
     def _at_rest(self, name: str) -> SimulatedNode:
         [node] = self._known(name)
         if node.running:
@@ -615,10 +588,6 @@ class SimCluster:
             return "dead"
         return "paused" if node.node.name in self.links.paused else "running"
 
-    def _leader(self, topic: str, index: int) -> str | None:
-        image = self.watch.quorum.image.topics.partition(topic, index)
-        return None if image is None or image.leader < 0 else self.cluster.node_of(image.leader).node.name
-
     def _strikes(self, fault: str, node: SimulatedNode) -> None:
         """A fault begins to act on the node: that of the nemesis, or else `fault`."""
         self.coverage.strike(current_fault.get() or fault, node)
@@ -628,10 +597,10 @@ class SimCluster:
             if end in self.cluster.nodes:
                 self._strikes(fault, self.cluster.nodes[end])
 
-    def _strike(self, name: str, power_cut: bool) -> bool | None:
-        """An armed fault strikes; gives whether it cuts the power, or None if the node lives on."""
-        node, armed = self.cluster.nodes[name], self._armed[name]
-        self._struck[name] = True
+    def _armed_fault_strikes(self, name: str, power_cut: bool) -> bool | None:
+        """An armed fault strikes; returns whether it cuts the power, or None if the node lives on."""
+        node = self.cluster.nodes[name]
+        armed = self._armed.struck(name)
         self.coverage.strike(armed.fault, node, armed.point)
         if armed.freezes:
             self.links.pause(name)

@@ -13,6 +13,7 @@ from functools import wraps
 from typing import Any, Protocol
 
 from barnabas.broker.apis.share_fetch import _ShareFetch
+from barnabas.broker.remote.segment_store import RemoteSegmentStore, SegmentFiles
 from barnabas.broker.replication.partition import Partition, ReadRequest, ReadResult
 from barnabas.broker.shares.acquisition import Wanted
 from barnabas.broker.shares.led_partitions import LedSharePartition, LedSharePartitions
@@ -37,6 +38,7 @@ from barnabas.runtime.sasl.mechanisms import _ScramUsers
 from barnabas.runtime.server_connection import ServerConnection
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.names import METADATA_TOPIC
+from barnabas.storage.remote.segment import RemoteSegment
 from rights import Tried
 from simulation.invariants.shares import Asked
 
@@ -57,6 +59,12 @@ class Observer(Protocol):
     def high_watermark_set(self, log: PartitionLog) -> None: ...
 
     def log_truncated(self, log: PartitionLog, *, records: int) -> None: ...
+
+    def local_start_moved(self, log: PartitionLog, before: int) -> None: ...
+
+    def began_behind_remote(self, log: PartitionLog) -> None: ...
+
+    def copy_begun(self, segment: RemoteSegment) -> None: ...
 
     def partition_changed(self, partition: Partition) -> None: ...
 
@@ -151,6 +159,13 @@ def observed(observer: Observer) -> Iterator[None]:
         observer.share_read(key, leader_epoch, state)
         return state
 
+    original_copy = RemoteSegmentStore.__dict__["copy"]
+
+    @wraps(original_copy)
+    async def copy_segment(store: RemoteSegmentStore, segment: RemoteSegment, files: SegmentFiles) -> None:
+        observer.copy_begun(segment)
+        await original_copy(store, segment, files)
+
     original_hand_over = ServerConnection.__dict__["_hand_over"]
 
     @wraps(original_hand_over)
@@ -185,6 +200,9 @@ def observed(observer: Observer) -> Iterator[None]:
         (PartitionLog, "set_high_watermark", _after(PartitionLog, "set_high_watermark", watermark)),
         (PartitionLog, "truncate_to", _truncation("truncate_to", observer)),
         (PartitionLog, "truncate_fully_and_start_at", _truncation("truncate_fully_and_start_at", observer)),
+        (PartitionLog, "start_behind_remote", _beginning_behind_remote(observer)),
+        (PartitionLog, "delete_old_segments", _retention(observer)),
+        (RemoteSegmentStore, "copy", copy_segment),
         (Partition, "_carry_out", _after(Partition, "_carry_out", changed)),
         (Partition, "_read", _after(Partition, "_read", was_read)),
         (Participant, "_was_heard", _after(Participant, "_was_heard", heard)),
@@ -242,6 +260,32 @@ def _truncation(name: str, observer: Observer) -> Callable[..., Any]:
         result = original(log, *arguments, **keywords)
         if log.topic != METADATA_TOPIC:
             observer.log_truncated(log, records=end - log.log_end_offset)
+        return result
+
+    return method
+
+
+def _beginning_behind_remote(observer: Observer) -> Callable[..., Any]:
+    truncated = _truncation("start_behind_remote", observer)
+
+    @wraps(truncated)
+    def method(log: PartitionLog, *arguments: Any, **keywords: Any) -> Any:
+        result = truncated(log, *arguments, **keywords)
+        observer.began_behind_remote(log)
+        return result
+
+    return method
+
+
+def _retention(observer: Observer) -> Callable[..., Any]:
+    original: Callable[..., Any] = PartitionLog.__dict__["delete_old_segments"]
+
+    @wraps(original)
+    def method(log: PartitionLog, *arguments: Any, **keywords: Any) -> Any:
+        before = log.local_log_start_offset
+        result = original(log, *arguments, **keywords)
+        if log.local_log_start_offset > max(before, log.log_start_offset):
+            observer.local_start_moved(log, before)
         return result
 
     return method

@@ -32,6 +32,7 @@ from barnabas.runtime.server_connection import ServerConnection
 from barnabas.runtime.simulated import Universe
 from barnabas.runtime.simulated.inode import Inode
 from barnabas.storage.log import PartitionLog
+from barnabas.storage.remote.segment import RemoteSegment
 from rights import Tried
 from simulation.coverage import Coverage
 from simulation.findings import Findings
@@ -44,6 +45,7 @@ from simulation.invariants.quorum import QuorumPromises, ReplicaView, VotersChan
 from simulation.invariants.rights import RightsPromises
 from simulation.invariants.shares import Asked, SharePromises
 from simulation.invariants.storage import StoragePromises
+from simulation.invariants.tiers import TierPromises
 from simulation.probes import observed
 
 FEWEST_VOTERS = 3
@@ -69,11 +71,17 @@ class Watch:
         self.groups = GroupPromises(findings)
         self.rights = RightsPromises(findings)
         self.shares = SharePromises(findings)
+        self.tiers = TierPromises(findings, self.partitions, self._object)
         self._nodes = cluster.nodes
 
     def _content(self, node_id: int, path: str) -> bytearray | None:
         entry = self._universe.disk(self._names[node_id]).find(path)
         return entry.cached if isinstance(entry, Inode) else None
+
+    def _object(self, key: str) -> bytes | None:
+        """An object of the one store of the universe."""
+        found = (bucket.find(key) for bucket in self._universe.buckets.values())
+        return next((each for each in found if each is not None), None)
 
     def min_isr(self, key: PartitionKey) -> int:
         configs = self.quorum.image.configs
@@ -121,7 +129,9 @@ class Watch:
             log = self.partitions.log(key, node_id)
             assert isinstance(log, PartitionLog)
             self.storage.check_indexes(key, node_id, log.segments)
-            if key.topic not in COMPACTED_TOPICS:
+            if log.config.is_tiered:
+                self.tiers.check_rest(key, node_id, log)
+            if key.topic not in COMPACTED_TOPICS and log.local_log_start_offset == log.log_start_offset:
                 start, end = log.log_start_offset, log.log_end_offset
                 batches = LogReader(log, partial(self._content, node_id)).batches(start, end)
                 self.storage.check_aborted(key, node_id, batches, log.aborted_transactions(start, end))
@@ -197,6 +207,15 @@ class Watch:
         place = self._place(log)
         self.partitions.truncated(*place, log)
         self.storage.check_indexes(*place, log.segments)
+
+    def local_start_moved(self, log: PartitionLog, before: int) -> None:
+        self.tiers.local_start_moved(*self._place(log), log, before)
+
+    def began_behind_remote(self, log: PartitionLog) -> None:
+        self.tiers.began_behind_remote(*self._place(log), log)
+
+    def copy_begun(self, segment: RemoteSegment) -> None:
+        self.tiers.copy_begins(segment)
 
     def partition_changed(self, partition: Partition) -> None:
         replica = partition.replica

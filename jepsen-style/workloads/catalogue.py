@@ -22,6 +22,7 @@ WORKLOADS = {
     "share": "workloads.share:Share",
     "delayed": "workloads.delayed:Delayed",
     "two-phase": "workloads.two_phase:TwoPhase",
+    "tiered": "workloads.tiered:Tiered",
 }
 """The module and class of each; the class takes WorkloadOptions."""
 

@@ -72,6 +72,9 @@ class Queue:
     """One run of it; a `Workload`."""
 
     name = "queue"
+    reassign_probability = REASSIGN_PROBABILITY
+    reads_again = False
+    """Every process that assigns partitions reads them from the beginning, and not only its first time."""
 
     def __init__(self, options: WorkloadOptions) -> None:
         self._options = options
@@ -118,7 +121,7 @@ class Queue:
             return self._invoke_final(self._final, process, now_ns)
         if self._lives.crashes(process, chance, now_ns):
             return CRASH
-        if not state.assigned or chance.random() < REASSIGN_PROBABILITY:
+        if not state.assigned or chance.random() < self.reassign_probability:
             return self._reassign(chance)
         if self._is_transactional(process):
             count = chance.randrange(1, MAX_MICRO_OPERATIONS + 1)
@@ -180,7 +183,8 @@ class Queue:
     async def _change_assignment(self, state: Process, invocation: Invocation, client: WorkClient) -> Completion:
         keys = invocation.value
         # A process that begins reads from the beginning; later on it would only read again what it has.
-        from_beginning = invocation.f == "assign" and (self._final is not None or not state.assigned)
+        is_new = self._final is not None or not state.assigned
+        from_beginning = invocation.f == "assign" and (is_new or self.reads_again)
         note = {"from_beginning": from_beginning} if invocation.f == "assign" else {}
         try:
             await self._topics.need(client, self._keys.topics_of(keys))

@@ -161,7 +161,7 @@ class BreakableCluster(ProcessCluster, LinkFaults, LivingVoters):
         self.name = wiring.name
         self.bootstrap_servers = wiring.bootstrap_servers
         self.tag = wiring.tag
-        LivingVoters.__init__(self, cluster.layout, looker)
+        LivingVoters.__init__(self, cluster.layout, looker, wiring.hosts)
         self._disks = disks
         self._chance = random.Random(f"world/{seed}")
 
@@ -284,7 +284,7 @@ async def opened(
     """A world that is ready, of nodes that run `module`; with the block nothing of it is left. `connect` makes the
     links before the nodes are started."""
     data = make_directories(options)
-    has_living_voters = options.world == "local" and asks_for_voters(options.faults)
+    has_living_voters = asks_for_voters(options.faults)
     if has_living_voters:
         let_voters_change(data)
     programs = broken(Programs(dict.fromkeys(MODULES, module)), options.plant)
@@ -303,7 +303,7 @@ async def opened(
         hosts = wiring.hosts
         certificates = await in_thread(lambda: _certificates(cluster, hosts))
         if has_living_voters:
-            await in_thread(lambda: format_first_voters(layout))
+            await in_thread(lambda: format_first_voters(layout, hosts))
         await in_thread(cluster.up)
         brokers, controllers = (
             {node.name: (node.id, (hosts[node.name], port_for_nodes(layout, node))) for node in nodes}

@@ -226,6 +226,16 @@ class SimulatedWorld(LivingQuorum, Protocol):
     async def slow_disk(self, name: str, milliseconds: tuple[float, float] | None) -> None:
         """Operations take the first, and on average the second on top; None: as before."""
 
+    @property
+    def store_faults(self) -> Sequence[str]:
+        """The ways in which the object store can fail."""
+
+    async def break_object_store(self, how: str, operation: str, probability: float) -> None:
+        """Requests with this operation (`all`: any) meet the fault, or the store becomes slow or its lists old."""
+
+    async def heal_object_store(self) -> None:
+        """The store works again."""
+
     async def stall(self, source: str, target: str, *, on: bool) -> None:
         """Everything waits in this direction; nothing is lost."""
 

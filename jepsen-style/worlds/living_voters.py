@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +26,6 @@ from barnabas.storage.log_directory import LogDirectoryError, read_meta_properti
 from worlds.node_views import Onlooker
 
 LISTENER = "CONTROLLER"
-LOCALHOST = "127.0.0.1"
 FIRST_VOTERS = 3
 FURTHER_ID = 104
 """The controller that only observes at first."""
@@ -40,14 +39,14 @@ def let_voters_change(data: Path) -> None:
     Members(added_controllers=(FURTHER_ID,), has_living_voters=True).write(data)
 
 
-def format_first_voters(layout: Layout) -> None:
-    """Give the first controllers directories that name all of them as voters."""
+def format_first_voters(layout: Layout, hosts: Mapping[str, str]) -> None:
+    """Give the first controllers directories that name all of them as voters, at these hosts."""
     chance, now_ms = random.SystemRandom(), int(time.time() * 1000)
     nodes = layout.controllers[:FIRST_VOTERS]
     voters = VoterSet.of(
         Voter(
             ReplicaKey(node.id, random_uuid(chance)),
-            (Endpoint(LISTENER, LOCALHOST, port_for_nodes(layout, node)),),
+            (Endpoint(LISTENER, hosts[node.name], port_for_nodes(layout, node)),),
             VERSIONS,
         )
         for node in nodes
@@ -78,13 +77,15 @@ class _Seen(NamedTuple):
 class LivingVoters:
     """The `LivingQuorum` of a world of real processes."""
 
-    def __init__(self, layout: Layout, looker: Onlooker) -> None:
+    def __init__(self, layout: Layout, looker: Onlooker, hosts: Mapping[str, str]) -> None:
+        """`hosts`: where each node listens."""
         self._layout = layout
+        self._hosts = hosts
         self._looker = looker
         self._lost: dict[ReplicaKey, None] = {}
 
     def voter_address(self, name: str) -> tuple[str, int]:
-        return LOCALHOST, port_for_nodes(self._layout, self._layout.node(name))
+        return self._hosts[name], port_for_nodes(self._layout, self._layout.node(name))
 
     def disk_goes(self, name: str) -> None:
         """The disk of a controller that does not run is about to be emptied."""

@@ -22,7 +22,7 @@ NO_MESSAGES = "packets are not messages: --cluster local has a proxy that knows 
 NO_CERTIFICATES = "nodes have certificates only with --secure"
 ENCRYPTED = "nobody on the way can read messages with --secure"
 NO_INSIDE = "the inside of a container is nobody's but the image's: --cluster local can do it"
-FIXED_VOTERS = "the voters of the nodes are fixed: --cluster local, and sim with --condition voters=3, have others"
+FIXED_VOTERS = "the voters of the nodes are fixed: local, netns, and sim with --condition voters=3, have others"
 NO_SHARED_HOSTS = "each broker has a host of its own: --cluster sim --condition size=6/3 --condition cells=2 has others"
 ONE_LOG_DIR = "nodes have one log directory: --cluster sim --condition log-dirs=2 has two"
 SIMULATED_ONLY = "only a simulation can do it: --cluster sim"
@@ -30,7 +30,6 @@ _LACKS: Mapping[str, Mapping[Capability, str]] = {
     "local": {"simulation": SIMULATED_ONLY, "log dirs": ONE_LOG_DIR},
     "netns": {
         "simulation": SIMULATED_ONLY,
-        "voters": FIXED_VOTERS,
         "log dirs": ONE_LOG_DIR,
         "delays": NO_DELAY,
         "messages": NO_MESSAGES,

@@ -246,7 +246,7 @@ def _alter(state: ControllerState, resource: ConfigResource, changes: Changes) -
             f"a resource may have {MOST_OVERRIDES} configs; it would have {len(altered)}",
         )
     if resource[0] == TOPIC_RESOURCE:
-        check_topic_configs(state, altered)
+        check_topic_configs(state, altered, current)
     elif resource[0] == BROKER_RESOURCE:
         yield from _check_broker(state, resource[1], changes)
     elif resource[0] == GROUP_RESOURCE:
@@ -298,10 +298,12 @@ def _check_client_metrics(config: Mapping[str, str]) -> None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"illegal client matching pattern: {part}")
 
 
-def check_topic_configs(state: ControllerState, overrides: Mapping[str, str]) -> None:
-    """Raises KafkaError INVALID_CONFIG unless a topic may have these overrides."""
+def check_topic_configs(
+    state: ControllerState, overrides: Mapping[str, str], before: Mapping[str, str] | None = None
+) -> None:
+    """Raises KafkaError INVALID_CONFIG unless a topic may have these overrides instead of those it had `before`."""
     try:
-        validate_topic_configs(overrides, broker_layers(state.image, state.defaults).merged())
+        validate_topic_configs(overrides, broker_layers(state.image, state.defaults).merged(), before)
     except SettingsError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 

@@ -80,9 +80,11 @@ def leads_any(state: ControllerState, broker_id: int) -> Steps[bool]:
 
 
 def partitions_in_isr(state: ControllerState, *broker_ids: int) -> Steps[list[Located]]:
-    """Partitions with any of these brokers in the ISR."""
+    """Partitions with any of these brokers in the ISR; first those that they lead, which nobody can use meanwhile."""
     wanted = frozenset(broker_ids)
-    return find_partitions(state, lambda it: not wanted.isdisjoint(it.isr))
+    found = yield from find_partitions(state, lambda it: not wanted.isdisjoint(it.isr))
+    led = [it for it in found if it[2].leader in wanted]
+    return led + [it for it in found if it[2].leader not in wanted] if led else found
 
 
 def partitions_in_isr_or_elr(state: ControllerState, broker_id: int) -> Steps[list[Located]]:
@@ -169,7 +171,7 @@ def partition_changes(
     for located in partitions:
         topic, _, partition = located
         change = change_of(state, located, moves)
-        if unclean_leader_election(state, topic.name):
+        if unclean_leader_election(state, topic.name) and not partition.awaits_decision:
             change.election = Election.UNCLEAN
         if moves.restarted_uncleanly != NO_LEADER:
             change.unclean_restarts = (moves.restarted_uncleanly,)

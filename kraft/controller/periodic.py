@@ -109,10 +109,10 @@ def preferred_elections(state: ControllerState, limit: int) -> Steps[list[Messag
 def unclean_elections(state: ControllerState, limit: int) -> Steps[list[Message]]:
     """Elect leaders of leaderless partitions of topics that allow loss."""
     records: list[Message] = []
-    for topic, partition_id, _ in (yield from leaderless_partitions(state)):
+    for topic, partition_id, partition in (yield from leaderless_partitions(state)):
         if state.pace.is_full():
             yield None
-        if not unclean_leader_election(state, topic.name):
+        if partition.awaits_decision or not unclean_leader_election(state, topic.name):
             continue
         elect_leader(state, topic.name, partition_id, UNCLEAN_ELECTION, records, ALLOWED)
         if len(records) >= limit:

@@ -66,6 +66,8 @@ class MetadataDelta:
     producer_ids_changed: bool = False
     changed_acls: dict[bytes, AccessControlEntryRecord | None] = field(default_factory=dict)
     """ACLs by id; None for those that are gone."""
+    is_of_snapshot: bool = False
+    """True if a snapshot replaced the image: what it lacks may be unknown to it, not deleted (a restored backup)."""
     others_changed: bool = False
     """Something among ACLs, SCRAM credentials, quotas or delegation tokens is different."""
 

@@ -151,6 +151,13 @@ class PartitionImage:
         return self.replicas[0] if self.replicas else NO_LEADER
 
     @property
+    def awaits_decision(self) -> bool:
+        """True after a restore of the metadata that does not know which replica has all committed records: an operator
+        decides who leads, not unclean.leader.election.enable."""
+        nobody = self.leader == NO_LEADER and not (self.isr or self.elr or self.last_known_elr)
+        return nobody and self.leader_recovery_state == LEADER_RECOVERING
+
+    @property
     def is_reassigning(self) -> bool:
         return bool(self.adding_replicas or self.removing_replicas)
 

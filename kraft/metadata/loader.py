@@ -113,6 +113,7 @@ class MetadataLoader:
             yield from replay.steps(record)
         loaded = replay.finish(offset, epoch, timestamp_ms).after
         delta = yield from difference_in_steps(self.image, loaded)
+        delta.is_of_snapshot = True
         self._show(delta, is_empty=False)
         self.last_offset = offset
         self._transaction = self._transaction_name = None

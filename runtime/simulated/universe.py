@@ -17,6 +17,7 @@ from barnabas.runtime.simulated.clocks import SimulatedClock
 from barnabas.runtime.simulated.disk import SimulatedDisk
 from barnabas.runtime.simulated.links import Wires
 from barnabas.runtime.simulated.network import Fabric, SimulatedNetwork
+from barnabas.runtime.simulated.object_store import Bucket, SimulatedObjectStore
 from barnabas.runtime.simulated.process import SimulatedProcess
 from barnabas.runtime.simulated.store import Store
 from barnabas.runtime.simulated.virtual_time import VirtualTime
@@ -66,6 +67,8 @@ class Universe:
         self._digest = hashlib.blake2b(digest_size=16)
         self.wires = Wires(self.time, self.stream("latency"), (0.2, 0.3))
         self.fabric = Fabric(self.wires, self.stream("network"), self.trace)
+        self.buckets: dict[str, Bucket] = {}
+        """Object stores by their URL."""
         self._armed: dict[tuple[str, str], tuple[int, bool]] = {}
         self.count_work: CountWork | None = None
         """Counts the steps of requests of nodes that are started from now on; see `work`."""
@@ -99,6 +102,16 @@ class Universe:
     def disk(self, name: str) -> Store:
         """The disk of a node, with its faults."""
         return self.host(name).store
+
+    def bucket(self, url: str) -> Bucket:
+        """The object store at that URL, made on first use."""
+        bucket = self.buckets.get(url)
+        if bucket is None:
+            chance = self.stream(f"bucket/{url}")
+            start_ms = WALL_START_MS + chance.uniform(-MAX_WALL_SKEW_MS, MAX_WALL_SKEW_MS)
+            clock = SimulatedClock(self.time, start_ms, chance.uniform(-MAX_RATE_PPM, MAX_RATE_PPM))
+            bucket = self.buckets[url] = Bucket(chance, self.time, clock, self.trace)
+        return bucket
 
     def is_alive(self, name: str) -> bool:
         process = self.host(name).process
@@ -214,6 +227,7 @@ def make_world(name: str, universe: Universe) -> World:
         fault_point=process.fault_point,
         stopwatch=host.monotonic.seconds,
         count_work=universe.count_work,
+        object_store=lambda settings: SimulatedObjectStore(universe.bucket(settings.url), process, settings.timeout_ms),
     )
 
 

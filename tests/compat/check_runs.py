@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.cluster.local import code_environment
+from tests.compat.available import FAUST, kafka_libs
+from tests.compat.java import FLAGS
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "check"
 RUN_SECONDS = 600
@@ -45,4 +48,12 @@ def check(directory: Path, command: Sequence[str], *options: str, cwd: Path | No
 
 
 def check_example(directory: Path, name: str, *options: str) -> CheckRun:
-    return check(directory, [sys.executable, str(EXAMPLES / f"{name}.py")], *options)
+    return check(directory, command_of(name), *options)
+
+
+def command_of(name: str) -> list[str]:
+    """Runs an example as its page says."""
+    libs = kafka_libs()
+    if (EXAMPLES / f"{name}.java").exists() and libs is not None:
+        return ["java", *FLAGS, "-cp", f"{libs}{os.sep}*", str(EXAMPLES / f"{name}.java")]
+    return [str(FAUST) if name.startswith("faust_") else sys.executable, str(EXAMPLES / f"{name}.py")]

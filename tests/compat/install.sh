@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What other people's programs need and pip does not give: kcat, PostgreSQL, franz-go (through Go), a JDK, Kafka's jars
+# What other people's programs need and the extra `compat` does not give: kcat, PostgreSQL, franz-go (through Go), faust, a JDK, Kafka's jars
 # (through Maven). A run that must show every client is pytest --every-client. KAFKA_LIBS may name a directory that
 # already has the jars.
 set -uo pipefail
@@ -12,6 +12,8 @@ jars() {
         compgen -G "$KAFKA_LIBS/kafka-tools-*.jar" >/dev/null || lacks java failed "KAFKA_LIBS=$KAFKA_LIBS has no kafka-tools jar"
     elif ! maven_jars tests/compat/java-tools/pom.xml .cache/kafka-libs -DincludeScope=runtime; then
         lacks java failed "Maven could not fetch Kafka's jars"
+    elif ! maven_jars tests/compat/tiered-storage/pom.xml .cache/kafka-tiered-storage -DexcludeTransitive=true; then
+        lacks java failed "Maven could not fetch Kafka's remote storage for tests"
     fi
 }
 
@@ -25,8 +27,19 @@ franz_go() { # Go 1.21 and later fetch the version that go.mod asks for.
     fi
 }
 
+faust() { # It pins what other clients need newer or older, so it has an environment of its own.
+    local place=.cache/compat/faust
+    [ -e $place/complete ] && return 0
+    if .venv/bin/python -m venv $place && $place/bin/pip install -q faust-streaming; then
+        touch $place/complete
+    else
+        lacks faust failed "pip could not install faust-streaming"
+    fi
+}
+
 need kcat 'command -v kcat' kcat
 franz_go
+faust
 need postgresql 'command -v initdb || compgen -G "/usr/lib/postgresql/*/bin/initdb"' postgresql
 need java 'java_is_new_enough javac' openjdk-17-jdk-headless && jars
 exit 0

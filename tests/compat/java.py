@@ -35,6 +35,7 @@ TOOLS = {
     "log-dirs": "org.apache.kafka.tools.LogDirsCommand",
     "metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
     "producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "share-consumer-perf-test": "org.apache.kafka.tools.ShareConsumerPerformance",
     "share-groups": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
     "storage": "kafka.tools.StorageTool",

@@ -102,6 +102,8 @@ class MixedCluster:
     cluster_id: str = field(default_factory=lambda: uuid_to_string(random_uuid(random.SystemRandom())))
     base_port: int = field(default_factory=lambda: free_base_port(range(8)))
     nodes: dict[int, MixedNode] = field(default_factory=dict)
+    more_libs: tuple[Path, ...] = ()
+    """Directories with further jars for Kafka's nodes."""
 
     def __enter__(self) -> MixedCluster:
         return self
@@ -131,8 +133,9 @@ class MixedCluster:
         node.config.write_text(render_properties(values))
         return node
 
-    def add_combined(self, node_id: int) -> MixedNode:
-        """A node in both roles, as config/server.properties of Apache Kafka 4.3 has it: no voters in the file."""
+    def add_combined(self, node_id: int, **settings: str) -> MixedNode:
+        """A node in both roles, as config/server.properties of Apache Kafka 4.3 has it: no voters in the file.
+        `settings` as in `add`."""
         port, controller_port = self.base_port + len(self.nodes), self.base_port + 7
         return self.add(
             KAFKA,
@@ -141,6 +144,7 @@ class MixedCluster:
             listeners=f"PLAINTEXT://:{port},CONTROLLER://:{controller_port}",
             advertised__listeners=f"PLAINTEXT://localhost:{port},CONTROLLER://localhost:{controller_port}",
             controller__quorum__bootstrap__servers=f"localhost:{controller_port}",
+            **settings,
         )
 
     def format_standalone(self, node: MixedNode) -> None:
@@ -158,7 +162,7 @@ class MixedCluster:
         command = [sys.executable, "-P", "-m", "barnabas.cli.main", "node", str(node.config)]
         if node.kind == KAFKA:
             archive = [f"-XX:SharedArchiveFile={ARCHIVE}"] if ARCHIVE.exists() else []
-            libs = f"{self.libs}{os.sep}*"
+            libs = os.pathsep.join(f"{each}{os.sep}*" for each in (self.libs, *self.more_libs))
             command = ["java", *FLAGS, *archive, "-cp", libs, "kafka.Kafka", str(node.config)]
         with node.log.open("ab") as log:
             node.process = subprocess.Popen(

@@ -26,6 +26,8 @@ CORRECT = [
     ("aiokafka_at_least_once", ORDERED, "aiokafka"),
     ("barnabas_exactly_once", EXACTLY + ORDERED, "raw sockets"),
     ("to_http", (*ORDERED, "--sink", "http"), "confluent-kafka"),
+    ("faust_at_least_once", ORDERED, "faust"),
+    ("KafkaStreamsExactlyOnce", EXACTLY + ORDERED, "java"),
 ]
 WRONG = [
     ("commit_before_work", (), {"lost"}, "confluent-kafka"),
@@ -35,6 +37,9 @@ WRONG = [
     ("clashing_ids", EXACTLY, {"ended by itself", "stuck"}, "confluent-kafka"),
     ("unsafe_retries", ORDERED, {"reordered"}, "confluent-kafka"),
     ("aiokafka_transactions", EXACTLY, {"doubled"}, "aiokafka"),
+    ("faust_background_tasks", (), {"lost"}, "faust"),
+    ("KafkaStreamsDefaults", EXACTLY, {"doubled", "aborted"}, "java"),
+    ("KafkaStreamsBuffer", EXACTLY, {"lost"}, "java"),
 ]
 
 

@@ -79,6 +79,6 @@ def test_the_page_names_every_option_fault_and_finding(capsys: pytest.CaptureFix
 
 
 def test_every_example_has_a_row_and_a_test() -> None:
-    rows = set(re.findall(r"^\| \[(\w+)\.py\]", (EXAMPLES / "README.md").read_text(), re.MULTILINE))
+    rows = set(re.findall(r"^\| \[(\w+)\.(?:py|java)\]", (EXAMPLES / "README.md").read_text(), re.MULTILINE))
     tested = {name for name, *_ in (*CORRECT, *WRONG)}
-    assert rows == tested == {path.stem for path in EXAMPLES.glob("*.py")}
+    assert rows == tested == {path.stem for kind in ("py", "java") for path in EXAMPLES.glob(f"*.{kind}")}

@@ -182,3 +182,24 @@ def test_their_client_knows_the_answers(registry: Any) -> None:
     with pytest.raises(SchemaRegistryError) as caught:
         registry.get_latest_version("outer")
     assert (caught.value.http_status_code, caught.value.error_code) == (404, 40401)
+
+
+@pytest.mark.client("confluent-kafka")
+def test_confluents_client_logs_in_over_https() -> None:
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+    with embedded(secure=True, registry=True) as node:
+        ours = node.registry_settings
+        settings = {
+            "url": node.registry_url,
+            "ssl.ca.location": ours["schema_registry_ssl_truststore_location"],
+            "basic.auth.user.info": ours["schema_registry_basic_auth_user_info"],
+        }
+        client = SchemaRegistryClient(settings)
+        assert client.register_schema("orders-value", Schema(AVRO, "AVRO")) == 1
+        stranger = SchemaRegistryClient({**settings, "basic.auth.user.info": "alice:wrong"})
+        with pytest.raises(SchemaRegistryError) as refused:
+            stranger.get_subjects()
+        assert refused.value.http_status_code == 401
+        assert client.get_subjects() == ["orders-value"]

@@ -39,7 +39,7 @@ def test_everything_installed_is_known_by_its_hash() -> None:
 def test_dependencies_of_the_project_are_locked() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
-    wanted = [*project["project"]["dependencies"], *extras["page"], *extras["registry"]]
+    wanted = [*project["project"]["dependencies"], *extras["page"], *extras["registry"], *extras["s3"]]
     wanted += project["build-system"]["requires"]
     locked = {canonical(name) for name in re.findall(r"^([a-z0-9._-]+)==", LOCK, re.MULTILINE)}
     missing = {canonical(match.group()) for each in wanted if (match := _NAME.match(each))} - locked
@@ -75,6 +75,8 @@ def test_without_a_profile_the_six_nodes_start_and_with_secure_six_others() -> N
     assert sorted(it for it in services() if "plain" in profiles(it)) == sorted(nodes)
     secure = [it for it in services() if "secure" in profiles(it)]
     assert sorted(secure) == sorted(["secure-files", "secure-users", *(f"secure-{node}" for node in nodes)])
+    tiered = [it for it in services() if "s3" in profiles(it)]
+    assert sorted(tiered) == sorted(["s3", "s3-bucket", *(f"s3-{node}" for node in nodes)])
     assert [it for it in services() if not profiles(it)] == []
 
 

@@ -303,6 +303,14 @@ class FakeCluster:
     async def slow_disk(self, name: str, milliseconds: tuple[float, float] | None) -> None:
         await self._simulate("slow_disk", name, on=milliseconds is not None)
 
+    store_faults = ("unavailable", "slow")
+
+    async def break_object_store(self, how: str, operation: str, probability: float) -> None:
+        await self._simulate("break_object_store")
+
+    async def heal_object_store(self) -> None:
+        await self._simulate("break_object_store", on=False)
+
     async def stall(self, source: str, target: str, *, on: bool) -> None:
         await self._simulate("stall", source, target, on=on)
 

@@ -42,6 +42,10 @@ class FakePage:
         """Answer of /topics; a callable gets the query."""
         self.topic: dict[str, Any] = {}
         """Answers of /topic by name."""
+        self.schemas: Any = {"rows": [], "start": 0, "found": 0, "total": 0, "problem": ""}
+        """Answer of /schemas; a callable gets the query."""
+        self.schema: dict[str, Any] = {}
+        """Answers of /schema by subject."""
         self.records: list[Any] = []
         """Status and answer of the REST interface for records, one after the other."""
         self.records_asked: list[Mapping[str, str]] = []
@@ -146,8 +150,8 @@ class _Handler(BaseHTTPRequestHandler):
             given = page.access[target.path.removeprefix("/access/")]
             answer = given({name: values[0] for name, values in query.items()}) if callable(given) else given
             self._answer(200, json.dumps(answer).encode(), "application/json")
-        elif target.path in ("/groups", "/topics"):
-            given = page.groups if target.path == "/groups" else page.topics
+        elif target.path in ("/groups", "/topics", "/schemas"):
+            given = {"/groups": page.groups, "/topics": page.topics, "/schemas": page.schemas}[target.path]
             answer = given({name: values[0] for name, values in query.items()}) if callable(given) else given
             self._answer(200, json.dumps(answer).encode(), "application/json")
         elif target.path == "/group":
@@ -157,6 +161,10 @@ class _Handler(BaseHTTPRequestHandler):
         elif target.path == "/topic":
             name = query["topic"][0]
             answer = page.topic.get(name, {"topic": name, "problem": f"Topic {name} not found."})
+            self._answer(200, json.dumps(answer).encode(), "application/json")
+        elif target.path == "/schema":
+            name = query["schema"][0]
+            answer = page.schema.get(name, {"schema": name, "problem": f"Subject '{name}' not found."})
             self._answer(200, json.dumps(answer).encode(), "application/json")
         elif target.path.startswith("/v3/"):
             page.records_asked.append({name: values[0] for name, values in query.items()})

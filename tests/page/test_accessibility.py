@@ -15,6 +15,8 @@ from tests.page.fake_page import FakePage
 from tests.page.scene import Scene
 from tests.page.test_groups_in_chromium import ROWS as GROUPS
 from tests.page.test_groups_in_chromium import SHARE
+from tests.page.test_schemas_in_chromium import FLIGHT
+from tests.page.test_schemas_in_chromium import ROWS as SCHEMAS
 from tests.page.test_topics_in_chromium import FLIGHTS, record
 from tests.page.test_topics_in_chromium import ROWS as TOPICS
 
@@ -40,6 +42,8 @@ def page(request: pytest.FixtureRequest, browser_pages: BrowserPages, fake: Fake
     fake.group = {"workers": SHARE}
     fake.topics = page_of(TOPICS, Filter()) | {"problem": ""}
     fake.topic = {"flights": FLIGHTS}
+    fake.schemas = page_of(SCHEMAS, Filter()) | {"problem": ""}
+    fake.schema = {"flights-value": FLIGHT}
     fake.records = [(200, {"metadata": {"after": "0:44"}, "data": [record(42, {"gate": 7}, "JSON")]})]
     acl = {
         "who": "User:alice", "host": "*", "permission": "deny", "operation": "read", "resource": "topic",
@@ -85,6 +89,13 @@ def test_the_view_groups(page: Page) -> None:
     page.get_by_role("button", name="Groups", exact=True).click()
     page.get_by_role("button", name="workers").click()
     page.wait_for_selector("#group-body tbody tr")
+    check(page)
+
+
+def test_the_view_schemas(page: Page) -> None:
+    page.get_by_role("button", name="Schemas", exact=True).click()
+    page.get_by_role("button", name="flights-value").click()
+    page.wait_for_selector("#schema-body pre")
     check(page)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,12 +12,14 @@ import pytest
 import trio
 
 from barnabas.cluster.errors import ClusterError, WrongArgument
+from barnabas.https import Https
 from barnabas.page.control import NotNow
 from barnabas.page.feed import MOST_READERS, Feed
 from barnabas.page.server import MOST_BODY_BYTES, Page, PageAddress, open_port
 from barnabas.page.watch import Watch
 from barnabas.runtime.http_token import HttpToken
 from barnabas.runtime.real import real_world
+from tests.runtime.tls.stage import authority, certificate, values
 
 TOKEN = "the-token"
 
@@ -24,19 +27,25 @@ TOKEN = "the-token"
 class Served:
     """A page over no nodes at all, and what was done by its buttons."""
 
-    def __init__(self, *, buttons: bool = True, http_token: HttpToken | None = None) -> None:
+    def __init__(
+        self, *, buttons: bool = True, http_token: HttpToken | None = None, https: Https | None = None
+    ) -> None:
         self.feed = Feed()
         self.done: list[tuple[str, str, Mapping[str, Any]]] = []
         self.failure: Exception | None = None
-        listener, place = open_port("127.0.0.1", 0)
+        listener, place = open_port("127.0.0.1", 0, "http" if https is None else "https")
         self.port = place.port
+        self.trust: ssl.SSLContext | None = None
+        """For a page over HTTPS."""
         watch = Watch(real_world(), self.feed, [])
         control = {"kill": self._kill} if buttons else None
 
         def hello(topic: str) -> Mapping[str, Any]:
             return {"topic": topic}
 
-        self.page = Page(watch, self.feed, listener, place, TOKEN, hello, lambda: "demo", control, None, http_token)
+        self.page = Page(
+            watch, self.feed, listener, place, TOKEN, hello, lambda: "demo", control, None, http_token, https=https
+        )
 
     async def _kill(self, about: str, body: Mapping[str, Any]) -> None:
         if self.failure is not None:
@@ -47,7 +56,7 @@ class Served:
         """The answer to a whole request, which asks for the connection to be closed."""
         answer = b""
         with trio.fail_after(20):
-            async with await trio.open_tcp_stream("127.0.0.1", self.port) as stream:
+            async with await self._connect() as stream:
                 await stream.send_all(request)
                 async for piece in stream:
                     answer += piece
@@ -55,6 +64,12 @@ class Served:
         first, *lines = head.decode().split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (it.partition(":") for it in lines)}
         return int(first.split(" ")[1]), headers, body
+
+    async def _connect(self) -> trio.abc.Stream:
+        stream = await trio.open_tcp_stream("127.0.0.1", self.port)
+        if self.trust is None:
+            return stream
+        return trio.SSLStream(stream, self.trust, server_hostname="127.0.0.1", https_compatible=True)
 
     async def get(self, path: str, host: str = "") -> tuple[int, dict[str, str], bytes]:
         name = host or f"127.0.0.1:{self.port}"
@@ -73,8 +88,10 @@ class Served:
 
 
 @asynccontextmanager
-async def served(*, buttons: bool = True, http_token: HttpToken | None = None) -> AsyncIterator[Served]:
-    it = Served(buttons=buttons, http_token=http_token)
+async def served(
+    *, buttons: bool = True, http_token: HttpToken | None = None, https: Https | None = None
+) -> AsyncIterator[Served]:
+    it = Served(buttons=buttons, http_token=http_token, https=https)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(it.page.watch.run)
         await nursery.start(it.page.serve)
@@ -282,6 +299,18 @@ async def test_a_page_with_a_token_asks_for_it_before_anything_else() -> None:
         assert (status, it.done) == (200, [("kill", "broker-1", {})])
         async with feed_of(it, Authorization=token.authorization) as events:
             assert (await events.next())[1] == "hello"
+
+
+async def test_a_page_over_https_refuses_pages_over_http() -> None:
+    https = Https(values(certificate()), "the page")
+    async with served(https=https) as it:
+        it.trust = ssl.create_default_context(cadata=authority().certificate_pem.decode())
+        assert it.page.address.url == f"https://127.0.0.1:{it.port}"
+        status, _, body = await it.get("/")
+        assert status == 200 and b"<title>Barnabas</title>" in body
+        place = f"127.0.0.1:{it.port}"
+        for scheme, expected in (("http", 403), ("https", 200)):
+            assert (await it.post("kill/broker-1", Origin=f"{scheme}://{place}"))[0] == expected
 
 
 async def test_a_page_without_the_view_access_names_the_tables() -> None:

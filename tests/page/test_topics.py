@@ -32,6 +32,9 @@ def test_the_state_is_that_of_the_worst_partition(partitions: tuple[TopicPartiti
     row = topic_row(TopicDescription("t", None, False, partitions, None), {TopicPartition("t", 1): 7})
     assert row["state"] == state
     assert row["size_bytes"] == (7 if len(partitions) == 2 else 0)
+    assert "moving" not in row["resource"]
+    moving = topic_row(TopicDescription("t", None, False, partitions, None), {}, 1)
+    assert (moving["state"], moving["moving"], "moving" in moving["resource"]) == (state, 1, True)
 
 
 async def test_topics_are_listed_and_described(barnabas_broker: EmbeddedServers) -> None:
@@ -51,4 +54,6 @@ async def test_topics_are_listed_and_described(barnabas_broker: EmbeddedServers)
         assert [(it["partition"], it["start"], it["end"]) for it in shown["rows"]] == [(0, 0, 0), (1, 0, 1)]
         [retention] = [it for it in shown["configs"] if it["name"] == "retention.ms"]
         assert (retention["value"], retention["is_default"]) == ("60000", False)
+        assert (listing["moving"], row["moving"], shown["moving"]) == (0, 0, 0)
+        assert {(*it["joining"], *it["leaving"]) for it in shown["rows"]} == {()}
         assert "missing" in (await topics.describe("missing"))["problem"]

@@ -24,7 +24,7 @@ def row(name: str, state: str, size_bytes: int, *, is_internal: bool = False) ->
     resource = f"{state} {'internal' if is_internal else ''}"
     return {
         "who": name, "resource": resource, "name": "", "state": state, "is_internal": is_internal,
-        "partitions": 3, "replicas": 3, "size_bytes": size_bytes,
+        "moving": 0, "partitions": 3, "replicas": 3, "size_bytes": size_bytes,
     }  # fmt: skip
 
 
@@ -41,8 +41,8 @@ FLIGHTS = {
     "problem": "",
     "has_records": True,
     "rows": [
-        {"partition": 0, "leader": 2, "isr": [2, 3], "replicas": [2, 3, 1], "start": 10, "end": 4711,
-         "size_bytes": 2048}
+        {"partition": 0, "leader": 2, "isr": [2, 3], "replicas": [2, 3, 1], "joining": [], "leaving": [], "start": 10,
+         "end": 4711, "size_bytes": 2048}
     ],
     "rows_left_out": 2,
     "configs": [
@@ -72,7 +72,7 @@ def expect(playwright_api: Any) -> Any:
 def page(browser_pages: BrowserPages, fake: FakePage) -> Page:
     fake.topics = lambda query: page_of(
         ROWS, Filter(query.get("topic", ""), query.get("state", ""), int(query["start"]))
-    ) | {"problem": ""}
+    ) | {"problem": "", "moving": 0}
     fake.topic = {"flights": FLIGHTS, "gates": FLIGHTS | {"topic": "gates", "has_records": False}}
     Scene(fake, int(time.time() * 1000)).begin()
     page = browser_pages.open(fake.url)
@@ -139,3 +139,21 @@ def test_a_page_without_the_rest_interface_says_how_to_see_records(page: Page, e
     page.get_by_role("button", name="gates").click()
     expect(page.locator("#records-told")).to_have_text("Records are shown by a page that was started with --rest.")
     expect(page.locator("#records-form")).to_be_hidden()
+
+
+def test_a_topic_that_moves_is_shown_until_it_is_there(page: Page, fake: FakePage, expect: Any) -> None:
+    moving = [ROWS[0] | {"moving": 2}, *ROWS[1:]]
+    part = FLIGHTS["rows"][0] | {"replicas": [4, 2, 3, 1], "joining": [4], "leaving": [1]}
+    fake.topics = lambda query: page_of(moving, Filter("", "", 0)) | {"problem": "", "moving": 2}
+    fake.topic = {"flights": FLIGHTS | {"moving": 2, "rows": [part]}}
+    page.locator("#topics-refresh").click()
+    rows = page.locator("#topics-list tbody tr")
+    expect(rows.first).to_contain_text("3, 2 move")
+    page.get_by_role("button", name="flights", exact=True).click()
+    expect(page.locator("#topic-body")).to_contain_text("4, 2, 3, 1 (+4, −1)")
+    # Nobody clicks any more.
+    moved = FLIGHTS["rows"][0] | {"replicas": [4, 2, 3]}
+    fake.topic = {"flights": FLIGHTS | {"rows": [moved]}}
+    fake.topics = lambda query: page_of(ROWS, Filter("", "", 0)) | {"problem": "", "moving": 0}
+    expect(rows.first).not_to_contain_text("move")
+    expect(page.locator("#topic-body")).not_to_contain_text("+4")

@@ -132,6 +132,28 @@ def test_a_killed_leader_is_dead_its_successor_leads_and_the_election_is_a_mark(
     play(story)
 
 
+@pytest.mark.feature("OB-07")
+def test_the_restart_of_a_broker_with_123_partitions_is_a_few_events() -> None:
+    async def story(cluster: SimulatedClusterForTests, onlooker: Onlooker) -> None:
+        await cluster.create_topic("flights", partitions=123)
+        victim = await cluster.leader_of("flights", 0)
+        onlooker.come()
+        await onlooker.until(lambda: onlooker.states().get(victim) == "running")
+        before = {each["number"] for each in onlooker.feed.marks()}
+        await cluster.stop(victim)
+        await onlooker.until(lambda: onlooker.states()[victim] == "dead")
+        cluster.start(victim)
+        await onlooker.until(lambda: onlooker.states()[victim] == "running")
+        await trio.sleep(2)
+        news = [each for each in onlooker.feed.marks() if each["number"] not in before]
+        texts = [each["text"] for each in news]
+        assert len(texts) < 30, texts
+        partitions = [each["decision"]["facts"].get("partitions", 1) for each in news]
+        assert sum(partitions) > 2 * 123, "each partition that it left and joined"
+
+    play(story)
+
+
 def test_a_cluster_that_fails_is_away_until_it_returns() -> None:
     async def story(cluster: SimulatedClusterForTests, onlooker: Onlooker) -> None:
         names = [*cluster.brokers, *cluster.controllers]

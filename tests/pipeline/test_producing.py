@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.client.producer.partitioner import murmur2 as murmur2_of_one
 from barnabas.client.producer.partitioner import partition_for_key
 from barnabas.client.transaction_requests import ProducerId
 from barnabas.pipeline import producing
@@ -34,6 +33,7 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from barnabas.protocol.murmur import murmur2 as murmur2_of_one
 from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, read_header
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.compression import Compression

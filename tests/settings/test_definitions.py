@@ -26,6 +26,7 @@ OWN_FIELDS = (
     "quota_scope",
     "host",
     "shared_listeners",
+    "remote_store",
 )
 OF_THE_AUTHORIZER = ("super_users", "allow_everyone_if_no_acl_found")
 """Keys that Kafka's table does not have: it passes them to the authorizer's class."""

@@ -12,7 +12,14 @@ from barnabas.settings.topic import BROKER_SYNONYMS
 
 ROOT = Path(__file__).parents[2]
 
-READ_BY_THE_LOADER = {"process_roles", "metadata_log_dir", "listener_security_protocol_map", "node_id"}
+READ_BY_THE_LOADER = {
+    "process_roles",
+    "metadata_log_dir",
+    "listener_security_protocol_map",
+    "node_id",
+    "remote_log_storage_manager_class_name",
+    "remote_log_storage_manager_impl_prefix",
+}
 """Fields whose work is done once the settings stand."""
 
 OF_GROUPS = {

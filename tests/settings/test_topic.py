@@ -64,8 +64,9 @@ def test_a_name_from_a_newer_controller_is_passed_over() -> None:
             "min.compaction.lag.ms=9: must be at most max.compaction.lag.ms; allowed: 0 to 5",
         ),
         (
-            {"remote.storage.enable": "true", "retention.ms": "5", "local.retention.ms": "6"},
-            "local.retention.ms=6: must be at most retention.ms; allowed: -2 or 0 to 5",
+            {"remote.storage.enable": "true"},
+            "remote.storage.enable=true: tiered storage is off in this cluster "
+            "(remote.log.storage.system.enable=false); allowed: false",
         ),
         (
             {"barnabas.delayed.delivery.enable": "true", "errors.deadletterqueue.group.enable": "true"},
@@ -86,3 +87,60 @@ def test_settings_that_cannot_work_are_refused(overrides: dict[str, str], messag
     with pytest.raises(SettingsError) as refused:
         validate_topic_configs(overrides)
     assert str(refused.value) == message
+
+
+TIERED_CLUSTER = {"remote.log.storage.system.enable": "true"}
+
+
+@pytest.mark.feature("TS-01")
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            {"retention.ms": "5", "local.retention.ms": "6"},
+            "local.retention.ms=6: must be at most retention.ms; allowed: -2 or 0 to 5",
+        ),
+        (
+            {"retention.bytes": "5", "local.retention.bytes": "-1"},
+            "local.retention.bytes=-1: must be at most retention.bytes; allowed: -2 or 0 to 5",
+        ),
+        (
+            {"cleanup.policy": "compact,delete"},
+            "remote.storage.enable=true: a compacted topic cannot be tiered; allowed: false",
+        ),
+        (
+            {"remote.log.copy.disable": "true", "retention.ms": "50", "local.retention.ms": "6"},
+            "local.retention.ms=6: must be retention.ms, since remote.log.copy.disable=true; allowed: -2 or 50",
+        ),
+    ],
+)
+def test_a_tiered_topic_is_refused_what_it_cannot_do(overrides: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        validate_topic_configs({"remote.storage.enable": "true", **overrides}, TIERED_CLUSTER)
+    assert str(refused.value) == message
+
+
+@pytest.mark.feature("TS-01")
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"retention.ms": "-1", "local.retention.ms": "60000"},
+        {"retention.ms": "-1", "local.retention.ms": "-1"},
+        {"cleanup.policy": "", "local.retention.bytes": "0"},
+        {"remote.log.copy.disable": "true", "retention.ms": "50", "local.retention.ms": "50"},
+        {"remote.log.copy.disable": "true", "retention.bytes": "50"},
+    ],
+)
+def test_a_tiered_topic_may_have_these(overrides: dict[str, str]) -> None:
+    assert validate_topic_configs({"remote.storage.enable": "true", **overrides}, TIERED_CLUSTER).is_tiered
+
+
+@pytest.mark.feature("TS-01")
+def test_tiering_is_switched_off_only_together_with_the_remote_data() -> None:
+    before = {"remote.storage.enable": "true"}
+    for now in ({}, {"remote.storage.enable": "false"}):
+        with pytest.raises(SettingsError, match="remote data would be neither read nor deleted"):
+            validate_topic_configs(now, TIERED_CLUSTER, before)
+        validate_topic_configs({**now, "remote.log.delete.on.disable": "true"}, TIERED_CLUSTER, before)
+        validate_topic_configs(now, TIERED_CLUSTER, {"remote.storage.enable": "false"})
+

@@ -12,6 +12,8 @@ import copy
 import random
 from collections.abc import Iterator
 
+from barnabas.runtime.simulated.inode import Inode
+from barnabas.runtime.simulated.store import Directory, Entry
 from tests.storage.rig import Rig
 
 
@@ -44,8 +46,49 @@ def after_power_cuts(rig: Rig, seed: int) -> Iterator[tuple[str, Rig]]:
 def copy_of(rig: Rig, seed: str) -> Rig:
     """The same disk with its own random generator."""
     other = Rig(seed=rig.seed)
-    other.store = copy.deepcopy(rig.store)
-    other.store.before_names_change = None
-    other.store.chance = random.Random(seed)
+    copied = _Copied()
+    store = other.store = copy.copy(rig.store)
+    store.before_names_change = None
+    store.chance = random.Random(seed)
+    store.faults = [copy.copy(fault) for fault in rig.store.faults]
+    store.root = copied.directory(rig.store.root)
+    store._pending = [
+        type(change)(
+            [(copied.directory(at), name, copied.entry(old), copied.entry(new)) for at, name, old, new in change.parts]
+        )
+        for change in rig.store._pending
+    ]
     other.start()
     return other
+
+
+class _Copied:
+    """Directories and files of a copied disk, each copied once. `copy.deepcopy` does the same, ten times slower."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Entry] = {}
+
+    def directory(self, original: Directory) -> Directory:
+        found = self._known.get(id(original))
+        if found is None:
+            found = self._known[id(original)] = Directory()
+            assert isinstance(found, Directory)
+            found.entries = {name: self._one(entry) for name, entry in original.entries.items()}
+            found.durable = {name: self._one(entry) for name, entry in original.durable.items()}
+        assert isinstance(found, Directory)
+        return found
+
+    def entry(self, original: Entry | None) -> Entry | None:
+        return None if original is None else self._one(original)
+
+    def _one(self, original: Entry) -> Entry:
+        return self.directory(original) if isinstance(original, Directory) else self._file(original)
+
+    def _file(self, original: Inode) -> Inode:
+        found = self._known.get(id(original))
+        if found is None:
+            found = self._known[id(original)] = copy.copy(original)
+            found.cached, found.durable = bytearray(original.cached), bytearray(original.durable)
+            found.dirty, found.written = dict(original.dirty), list(original.written)
+        assert isinstance(found, Inode)
+        return found

@@ -138,6 +138,23 @@ def test_small_segments_become_one() -> None:
 
 
 @pytest.mark.feature("CR-07")
+def test_a_segment_that_fits_no_other_is_cleaned_once() -> None:
+    rig = Rig()
+    log = rig.open(compacted(segment_bytes=400))
+    for number in range(4):
+        put(log, (f"own {number}", "x" * 150), ("shared", "y" * 100))
+        close_segments(log)
+    log.cleaning.move(Event.BEGIN)
+    cleaning = LogCleaning(log, extent_of(log, NOW_MS), CleanerSettings(), NOW_MS)
+    pieces = 0
+    for pieces, piece in enumerate(cleaning.slices(), 1):
+        assert pieces <= 20
+        piece()
+    assert len(log.segments) == 5 and cleaning.records_read == 8
+    assert [record.key for record in records_of(log)] == [b"own 0", b"own 1", b"own 2", b"own 3", b"shared"]
+
+
+@pytest.mark.feature("CR-01")
 def test_old_segments_are_readable_until_their_files_go() -> None:
     rig = Rig()
     log = rig.open(compacted(file_delete_delay_ms=1000))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import struct
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from barnabas.protocol.messages.control_records import LeaderChangeMessage
 from barnabas.protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue
@@ -16,6 +20,9 @@ from barnabas.protocol.records.coordinator import encode_key, encode_versioned
 from barnabas.protocol.records.metadata import encode_metadata_record
 from barnabas.protocol.records.record import Record
 from barnabas.storage.dump import main
+from barnabas.storage.remote.metadata_records import encode
+from tests.examples import examples
+from tests.storage.remote.remote_rig import segment
 from tests.storage.rig import NOW_MS, batch
 
 
@@ -42,6 +49,35 @@ def test_batches_and_records(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert out[4].endswith("abort by coordinator epoch 6")
     status, out, _ = dumped(capsys, "--batches", str(path))
     assert len(out) == 3
+
+
+@pytest.mark.feature("ST-04", "ST-20")
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_indexes(tmp_path: Path, capsys: pytest.CaptureFixture[str], data: st.DataObject) -> None:
+    """Each entry is a line; entries that do not increase and a part of an entry are damage."""
+    is_time = data.draw(st.booleans())
+    base = data.draw(st.sampled_from([0, 100]))
+    entry = struct.Struct(">qi" if is_time else ">ii")
+    entries = data.draw(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=5))
+    entries = [*map(tuple, sorted(entries))] if data.draw(st.integers(0, 3)) else entries  # type: ignore[list-item]
+    part, zeros = data.draw(st.sampled_from([(0, 0), (0, 0), (5, 0), (0, 3)]))
+    path = tmp_path / f"{base:020}{'.timeindex' if is_time else '.index'}"
+    path.write_bytes(b"".join(entry.pack(*it) for it in entries) + b"\x01" * part + bytes(zeros * entry.size))
+    status, out, err = dumped(capsys, str(path))
+    while entries and not part and entries[-1] == (0, 0) and len(entries) + zeros > 1:
+        entries.pop()  # taken for preallocated
+        zeros += 1
+    increases = all(one[0] < two[0] and one[1] <= two[1] for one, two in pairwise(entries))
+    assert (status, len(err)) == ((0, 0) if increases and not part else (1, 1))
+    if status == 0:
+        expected = [
+            f"timestamp {first} offset {base + second}" if is_time else f"offset {base + first} at byte {second}"
+            for first, second in entries
+        ]
+        if zeros and entries:
+            expected.append(f"{zeros * entry.size} preallocated bytes of zeros")
+        assert [line.strip() for line in out[1:]][: len(entries)] == expected[: len(entries)]
 
 
 @pytest.mark.feature("ST-08", "ST-20")
@@ -73,6 +109,18 @@ def test_the_metadata_log_is_decoded(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "leader_change LeaderChangeMessage(" in out[2]
     assert "v0 TopicRecord(name='orders'" in out[4]
     assert "undecodable (" in out[6]
+
+
+@pytest.mark.feature("TS-04")
+def test_remote_log_metadata_is_decoded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "__remote_log_metadata-7"
+    directory.mkdir()
+    path = directory / "00000000000000000000.log"
+    path.write_bytes(build_batch([Record(0, NOW_MS, None, encode(segment(1, 5, 99)))]))
+    status, out, _ = dumped(capsys, str(path))
+    assert status == 0
+    assert "v0 RemoteLogSegmentMetadataRecord(" in out[2]
+    assert "start_offset=5, end_offset=99" in out[2]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.storage.checkpoints import MalformedCheckpoint
 from barnabas.storage.directories import LogDirectories
 from barnabas.storage.gap_epochs import GAP_EPOCHS_FILE, Gap, GapEpoch, hidden_epochs
@@ -102,6 +103,17 @@ def test_a_damaged_file_costs_no_more_than_its_epochs() -> None:
     rig.kill()
     log = start(rig).logs[KEY]
     assert log.epochs.entries() == [(1, 0), (4, 7), (7, 12)] and not has_file(rig, log)
+
+
+def test_a_disk_that_fails_while_epochs_are_kept_puts_the_log_out_of_service() -> None:
+    rig = Rig()
+    log = make(start(rig), "orders")
+    follow(log, (0, 1), (1, 1))
+    rig.store.fail("write", prefix=f"{log.directory}/{GAP_EPOCHS_FILE}")
+    with pytest.raises(KafkaError) as refused:
+        follow(log, (7, 4), (12, 7), known=LEADERS)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.failure is not None
 
 
 def test_a_log_without_hidden_epochs_has_no_file() -> None:

@@ -182,7 +182,7 @@ class Node:
             log.set_high_watermark(plain.watermark)
             plain.start = self.draw(st.integers(plain.start, plain.watermark))
             log.advance_log_start_offset(plain.start)
-            if self.draw(st.booleans()):
+            if plain.end and self.draw(st.booleans()):  # nothing is noted about a log that has had no record
                 plain.cleaned_to = log.cleaned_to = plain.start
 
     def flush(self) -> None:

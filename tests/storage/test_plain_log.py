@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.record import Record
@@ -162,6 +163,29 @@ class Pair:
             assert self.log.append_as_follower(bytearray(batch.data), NOW_MS) == batch.next_offset
             self.write([batch])
 
+    def append_without_room(self) -> None:
+        """The disk takes a part of a batch. The log stays as it is, and so does the next segment's beginning."""
+        epoch = max(0, self.epoch)
+        batch = self.a_batch(self.end, epoch)
+        active = self.segments[-1]
+        waited_ms = batch.max_timestamp - active.batches[0].max_timestamp if active.batches else 0
+        fits = active.size_bytes + len(batch.data) <= self.config.segment_bytes
+        if not fits or waited_ms > self.config.segment_ms:
+            return
+        store = self.rig.store
+        store.capacity_bytes = store.used_bytes + self.draw(st.integers(0, len(batch.data) - 1))
+        before = store.refused
+        try:
+            append(self.log, batch.data, leader_epoch=epoch)
+        except KafkaError:
+            assert store.refused > before
+        else:
+            # It takes the place of what was left of another one.
+            self.write([batch])
+        store.capacity_bytes = 1 << 40
+        if self.draw(st.booleans()):
+            self.roll()
+
     def roll(self) -> None:
         self.log.roll(NOW_MS)
         if self.segments[-1].base_offset != self.end:
@@ -288,6 +312,9 @@ class Pair:
 
     def check_segment(self, segment: Segment, plain: PlainSegment) -> None:
         assert segment.size_bytes == plain.size_bytes
+        file = segment.log_file()
+        assert file.pread(plain.size_bytes, 0) == b"".join(batch.data for batch in plain.batches)
+        assert segment is self.log.segments[-1] or file.size() == plain.size_bytes, "a reader finds its end"
         assert segment.max_timestamp.timestamp == plain.max_timestamp
         entries = [segment.offset_index.entry(slot) for slot in range(segment.offset_index.entries)]
         positions = {}
@@ -358,7 +385,8 @@ class Pair:
 
 
 OFTEN = ["append", "append", "append", "commit"]
-SOMETIMES = ["append_behind_gap", "roll", "truncate", "restart", "delete_records", "retain", "flush", "reopen"]
+SOMETIMES = ["append_behind_gap", "append_without_room", "roll", "truncate", "restart", "delete_records", "retain"]
+SOMETIMES += ["flush", "reopen"]
 """A life has some of them only, so that it comes to each often enough."""
 
 

@@ -13,9 +13,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Protocol
 
-_SEED = 0x9747B28C
-_MIX = 0x5BD1E995
-_MASK32 = 0xFFFF_FFFF
+from barnabas.protocol.murmur import murmur2
 
 QueueSizes = Sequence[tuple[int, int]]
 """(partition, number of waiting batches) of the partitions to choose from."""
@@ -99,21 +97,6 @@ class StickyPartitioner:
         longest = max(size for _, size in choices) + 1
         sums = list(accumulate(longest - size for _, size in choices))
         return choices[bisect_right(sums, self._chance.randrange(0, sums[-1]))][0]
-
-
-def murmur2(data: bytes) -> int:
-    """The hash with which Kafka's clients spread keys: 32 bits with Kafka's seed, unsigned."""
-    length = len(data)
-    total = _SEED ^ length
-    for position in range(0, length & ~3, 4):
-        word = int.from_bytes(data[position : position + 4], "little") * _MIX & _MASK32
-        word = (word ^ word >> 24) * _MIX & _MASK32
-        total = total * _MIX & _MASK32 ^ word
-    tail = data[length & ~3 :]
-    if tail:
-        total = (total ^ int.from_bytes(tail, "little")) * _MIX & _MASK32
-    total = (total ^ total >> 13) * _MIX & _MASK32
-    return total ^ total >> 15
 
 
 def partition_for_key(key: bytes, partitions_count: int) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,8 +50,10 @@ class RegistryLookup:
     """One registry, or several that share a topic: the first that answers is used."""
 
     urls: Sequence[str]
-    user_info: str = field(default="", repr=False)
-    """`user:password`."""
+    authorization: str = field(default="", repr=False)
+    """The header of that name; empty: none is sent."""
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    """For https; None: the issuers that the system trusts."""
     timeout_ms: int = 10_000
 
     def by_id(self, schema_id: int, form: str = "") -> RegisteredSchema:
@@ -76,6 +78,10 @@ class RegistryLookup:
         found: Mapping[str, Any] = self._ask("POST", path, schema.body())
         return found
 
+    def ask(self, path: str) -> Any:
+        """The answer to a GET, as JSON. Raises SerializationException."""
+        return self._ask("GET", path)
+
     def _registered(self, schema_id: int, found: Mapping[str, Any], form: str) -> RegisteredSchema:
         references: dict[str, str] = {}
         self._add_references(found, form, references)
@@ -99,14 +105,20 @@ class RegistryLookup:
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:
         headers = {"Accept": JSON, "Content-Type": JSON}
-        if self.user_info:
-            headers["Authorization"] = "Basic " + base64.b64encode(self.user_info.encode()).decode()
+        if self.authorization:
+            headers["Authorization"] = self.authorization
         failures = []
         for url in self.urls:
             seconds = self.timeout_ms / 1000
             try:
                 asked = HttpRequest(
-                    url.rstrip("/") + path, headers, body, seconds=seconds, method=method, most_bytes=MOST_ANSWER_BYTES
+                    url.rstrip("/") + path,
+                    headers,
+                    body,
+                    self.tls,
+                    seconds=seconds,
+                    method=method,
+                    most_bytes=MOST_ANSWER_BYTES,
                 )
                 answer = answer_of(asked)
             except HttpFailed as error:

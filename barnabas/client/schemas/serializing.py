@@ -11,8 +11,9 @@ from typing import Any
 
 from barnabas.client.errors import ConfigException
 from barnabas.client.schema_needed import SchemaNeeded
+from barnabas.client.schemas.access import registry_of
 from barnabas.client.schemas.codecs import Format, Reader, Writer, format_of
-from barnabas.client.schemas.lookup import RegisteredSchema, RegistryLookup
+from barnabas.client.schemas.lookup import RegisteredSchema
 from barnabas.client.schemas.names import SubjectName, strategy_of
 from barnabas.client.schemas.wire import schema_id_of, with_header
 from barnabas.client.serialization import Headers
@@ -84,15 +85,6 @@ class SchemaDeserializer:
     def _learn(self, schema_id: int) -> None:
         """Blocks. Raises SerializationException."""
         self._known[schema_id] = self._format.reader(self._registry.by_id(schema_id, self._format.form))
-
-
-def registry_of(settings: Mapping[str, Any], setting: str) -> RegistryLookup:
-    """Raises ConfigException without an address."""
-    text = settings.get("schema_registry_url") or ""
-    urls = [each.strip() for each in text.split(",") if each.strip()]
-    if not urls or not all(each.startswith(("http://", "https://")) for each in urls):
-        raise ConfigException(f"{setting} needs schema_registry_url, such as http://127.0.0.1:8081; got {text!r}")
-    return RegistryLookup(urls, settings.get("schema_registry_basic_auth_user_info") or "")
 
 
 def _text(schema: object, setting: str) -> str | None:

@@ -17,7 +17,7 @@ export class ListView {
     this.table = new AccessTable(parts.list, name, columns((title) => this.#button(title)), this);
     setOptions(parts.kind, kinds);
     parts.toggle.addEventListener("click", () => this.toggle());
-    parts.refresh.addEventListener("click", () => this.#load());
+    parts.refresh.addEventListener("click", () => this.load());
     parts.kind.addEventListener("change", () => this.#loadFirst());
     parts.filter.addEventListener("input", () => {
       clearTimeout(this.typing);
@@ -35,7 +35,7 @@ export class ListView {
     this.parts.root.hidden = !show;
     this.parts.board.hidden = show;
     setAttribute(this.parts.toggle, "aria-pressed", show ? "true" : "false");
-    if (show) this.#load();
+    if (show) this.load();
   }
 
   /** Asks for the chosen one, and passes the answer to `show`. */
@@ -59,7 +59,8 @@ export class ListView {
     this.table.load();
   }
 
-  #load() {
+  /** Asks for the list, and for the chosen one. */
+  load() {
     this.table.load();
     if (this.chosen) this.describe();
   }

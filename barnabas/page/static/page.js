@@ -17,6 +17,7 @@ import { Marks } from "./marks.js";
 import { Nodes } from "./nodes.js";
 import { isNumber } from "./numbers.js";
 import { Partitions } from "./partitions.js";
+import { Schemas } from "./schemas.js";
 import { Theme } from "./theme.js";
 import { Throughput } from "./throughput.js";
 import { TimeAxis } from "./time_axis.js";
@@ -227,8 +228,25 @@ const topics = new Topics(
   },
   [access, groups],
 );
-access.others = [groups, topics];
-groups.others = [access, topics];
+const schemas = new Schemas(
+  {
+    root: at("schemas"),
+    board: at("board"),
+    toggle: at("schemas-open"),
+    refresh: at("schemas-refresh"),
+    filter: at("schemas-filter"),
+    kind: at("schemas-type"),
+    list: at("schemas-list"),
+    detail: at("schema-detail"),
+    title: at("schema-title"),
+    facts: at("schema-facts"),
+    body: at("schema-body"),
+  },
+  [access, groups, topics],
+);
+access.others = [groups, topics, schemas];
+groups.others = [access, topics, schemas];
+topics.others = [access, groups, schemas];
 const press = (id) => () => at(id).hidden || at(id).click();
 new Keyboard(at("help"), at("help-open"), [
   ["n", "Go to the nodes", () => at("nodes").focus()],
@@ -242,6 +260,7 @@ new Keyboard(at("help"), at("help-open"), [
   ["t", "Start the tour", press("tour-start")],
   ["p", "Topics: sizes, configs and records, or back", () => topics.toggle()],
   ["g", "Groups: members, offsets, lags and shared records, or back", () => groups.toggle()],
+  ["s", "Schemas: subjects of the registry, or back", () => schemas.toggle()],
   ["a", "Access: rights, users and quotas, or back", () => access.toggle()],
   ["d", "Light or dark colours", () => theme.toggle()],
 ]);

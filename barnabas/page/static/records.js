@@ -9,7 +9,8 @@ const MOST_RECORDS = 50;
 
 function shown(part) {
   if (!part) return NOTHING;
-  const text = part.type === "JSON" ? JSON.stringify(part.data, null, 2) : part.data;
+  const isText = part.type === "STRING" || part.type === "BINARY";
+  const text = isText ? part.data : JSON.stringify(part.data, null, 2);
   const cut = text.length > MOST_CHARACTERS ? `${text.slice(0, MOST_CHARACTERS)}…` : text;
   return element("pre", { title: part.type === "BINARY" ? "base64" : part.type.toLowerCase() }, cut);
 }

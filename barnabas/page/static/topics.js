@@ -6,20 +6,26 @@ import { ListView } from "./list_view.js";
 import { bytes, count, isNumber, NOTHING } from "./numbers.js";
 import { Records } from "./records.js";
 
+const REFRESH_MS = 2_000;
 const STATES = [
   ["", "all topics"],
   ["healthy", "healthy"],
   ["under-replicated", "under-replicated"],
   ["offline", "offline"],
   ["internal", "internal"],
+  ["moving", "moving"],
 ];
 const list = (brokers) => brokers.join(", ") || NOTHING;
+
+/** The brokers that join are marked with +, those that leave with −. */
+const moves = (row) => [...row.joining.map((id) => `+${id}`), ...row.leaving.map((id) => `−${id}`)].join(", ");
+const partitions = (total, row) => (row.moving ? `${count(total)}, ${count(row.moving)} move` : count(total));
 
 const PARTITIONS = [
   ["partition", "partition", count],
   ["leader", "leader", (leader) => (isNumber(leader) ? String(leader) : "none")],
   ["in sync", "isr", list],
-  ["replicas", "replicas", list],
+  ["replicas", "replicas", (ids, row) => (moves(row) ? `${list(ids)} (${moves(row)})` : list(ids))],
   ["first offset", "start", count],
   ["end offset", "end", count],
   ["size of all replicas", "size_bytes", bytes],
@@ -36,12 +42,14 @@ export class Topics extends ListView {
     const columns = (button) => [
       ["topic", "who", button],
       ["state", "state", (state, row) => (row.is_internal ? `${state}, internal` : state)],
-      ["partitions", "partitions", count],
+      ["partitions", "partitions", partitions],
       ["replicas", "replicas", count],
       ["size of all replicas", "size_bytes", bytes],
     ];
     super(parts, others, { name: "topics", one: "topic", kinds: STATES, columns });
     this.records = new Records(parts.records);
+    this.table.taken = (answer) => (this.moving = answer.moving);
+    setInterval(() => this.shown && !document.hidden && this.moving && this.load(), REFRESH_MS);
   }
 
   get filter() {
@@ -59,7 +67,9 @@ export class Topics extends ListView {
     }
     setText(
       facts,
-      `${answer.state} · ${count(answer.partitions)} partitions · ${count(answer.replicas)} replicas · ` +
+      `${answer.state} · ${count(answer.partitions)} partitions` +
+        (answer.moving ? ` (${count(answer.moving)} move)` : "") +
+        ` · ${count(answer.replicas)} replicas · ` +
         `${bytes(answer.size_bytes)} · id ${answer.topic_id ?? NOTHING}`,
     );
     const more = answer.rows_left_out

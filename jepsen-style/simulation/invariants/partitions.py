@@ -94,13 +94,18 @@ class PartitionPromises:
         broker = self._image().cluster.brokers.get(broker_id)
         return None if broker is None else broker.host
 
-    def _is_nobodys(self, topic: str) -> bool:
+    def is_nobodys(self, topic: str) -> bool:
         """Nothing is promised of deleted topics, nor of those of hostile clients, who may elect whom they like."""
         return topic in self._deleted or topic.startswith((OWN_PREFIX, JUDGED_PREFIX))
 
     def ghost(self, key: PartitionKey) -> GhostLog:
         """The committed log of a partition."""
         return self._of(key).ghost
+
+    def committed_up_to(self, key: PartitionKey) -> tuple[int, int | None]:
+        """(end of the committed log, first offset of the oldest transaction without a marker in it)"""
+        partition = self._of(key)
+        return partition.ghost.end_offset, partition.producers.first_open
 
     @property
     def keys(self) -> Sequence[PartitionKey]:
@@ -136,11 +141,11 @@ class PartitionPromises:
 
     def opened(self, key: PartitionKey, node_id: int, log: ReplicaLog) -> None:
         """A broker has opened a log, and recovered it if need was."""
-        if self._is_nobodys(key.topic):
+        if self.is_nobodys(key.topic):
             return
         partition = self._of(key)
         reader = LogReader(log, lambda path: self._content(node_id, path))
-        partition.replicas[node_id] = _Replica(log, reader, log.log_start_offset)
+        partition.replicas[node_id] = _Replica(log, reader, log.local_log_start_offset)
         self._check_kept(key, partition, node_id, "after recovery")
         self._verify(key, partition, node_id, partition.trusted.get(node_id, 0))
 
@@ -174,13 +179,13 @@ class PartitionPromises:
             return
         replica.reader.forget()
         replica.stable = 0
-        replica.verified = min(replica.verified, log.log_end_offset)
+        replica.verified = max(min(replica.verified, log.log_end_offset), log.local_log_start_offset)
         self._check_kept(key, partition, node_id, "after it was truncated")
         self._check_epochs(key, partition, node_id)
 
     def leads(self, key: PartitionKey, view: LeaderView) -> None:
         """A replica acts as leader."""
-        if self._is_nobodys(key.topic):
+        if self.is_nobodys(key.topic):
             return
         self._membership.leads(key, view)
         partition, findings, epoch = self._of(key), self._findings, view.leader_epoch
@@ -208,7 +213,7 @@ class PartitionPromises:
 
     def follows(self, key: PartitionKey, node_id: int, leader_epoch: int, high_watermark: int) -> None:
         """A follower has received this high watermark."""
-        if self._is_nobodys(key.topic):
+        if self.is_nobodys(key.topic):
             return
         partition = self._partitions.get(key, _NOBODY)
         led = max((most for (_, epoch), most in partition.watermarks.items() if epoch <= leader_epoch), default=0)
@@ -234,14 +239,14 @@ class PartitionPromises:
                 del self._partitions[key]
                 self._membership.deleted(key)
         for topic in delta.changed_topics.values():
-            if self._is_nobodys(topic.name):
+            if self.is_nobodys(topic.name):
                 continue
             for index, image in topic.changed_partitions.items():
                 self._partition_changed(PartitionKey(topic.name, index), topic.previous(index), image)
 
     def acked(self, key: PartitionKey, offset: int, value: bytes) -> None:
         """A client got an ack (acks=all) for its record at `offset`."""
-        if self._is_nobodys(key.topic):
+        if self.is_nobodys(key.topic):
             return
         found = self._record(key, offset)
         self._findings.check(
@@ -251,7 +256,7 @@ class PartitionPromises:
 
     def read_committed(self, key: PartitionKey, node_id: int, upper_offset: int) -> None:
         """A replica gives a reader of committed records what lies below this offset."""
-        if self._is_nobodys(key.topic):
+        if self.is_nobodys(key.topic):
             return
         first_open = self._of(key).producers.first_open
         self._findings.check(
@@ -265,14 +270,14 @@ class PartitionPromises:
     def check_ended(self, key: PartitionKey, *, may_be_open: bool = False) -> None:
         """At the end, when all is quiet: every transaction has its marker. `may_be_open`: a client writes there that
         ends no transaction, and whose timeout is long."""
-        if may_be_open or self._is_nobodys(key.topic):
+        if may_be_open or self.is_nobodys(key.topic):
             return
         for still_open in self._of(key).producers.open_ones():
             self._findings.report(f"{key}: {still_open}")
 
     def consumed(self, key: PartitionKey, offset: int, value: bytes | None) -> None:
         """A client was given this record."""
-        if self._is_nobodys(key.topic):
+        if self.is_nobodys(key.topic):
             return
         found = self._record(key, offset)
         self._findings.check(
@@ -288,7 +293,7 @@ class PartitionPromises:
         for node_id in node_ids:
             replica = partition.replicas[node_id]
             replica.reader.forget()
-            replica.verified = replica.log.log_start_offset
+            replica.verified = replica.log.local_log_start_offset
             self._verify(key, partition, node_id, partition.ghost.end_offset)
             end = replica.log.log_end_offset
             if end != partition.ghost.end_offset:
@@ -325,7 +330,7 @@ class PartitionPromises:
         """Compare a replica's log with the ghost, and let the ghost grow by what its high watermark covers."""
         replica = partition.replicas[node_id]
         # What was deleted from its beginning was committed: only that is deleted.
-        deleted = min(replica.log.log_start_offset, partition.ghost.end_offset)
+        deleted = min(replica.log.local_log_start_offset, partition.ghost.end_offset)
         if key.topic == SHARE_TOPIC:
             # Its records are deleted all the time, and a follower learns late of that.
             deleted = max(each.log.log_start_offset for each in partition.replicas.values())

@@ -29,6 +29,10 @@ class ReplicaLog(LogLike, Protocol):
     def high_watermark(self) -> int: ...
 
     @property
+    def local_log_start_offset(self) -> int:
+        """Earlier offsets are only remote."""
+
+    @property
     def last_stable_offset(self) -> int: ...
 
     @property

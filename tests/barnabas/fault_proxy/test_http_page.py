@@ -20,6 +20,7 @@ from barnabas.fault_proxy.http_page import HttpPage
 from barnabas.fault_proxy.listeners import ClusterProxy
 from barnabas.fault_proxy.recorder import Recorder
 from barnabas.fault_proxy.setup import ProxySetup, running_proxy
+from barnabas.runtime.http_token import HttpToken
 
 JSON = {"Content-Type": "application/json"}
 
@@ -50,9 +51,9 @@ class Site:
 
 
 @asynccontextmanager
-async def site(broker: str) -> AsyncIterator[Site]:
+async def site(broker: str, token: HttpToken | None = None) -> AsyncIterator[Site]:
     async with running_proxy(ProxySetup(broker)) as proxy, trio.open_nursery() as nursery:
-        page = HttpPage(proxy, Recorder(proxy), "127.0.0.1", 0)
+        page = HttpPage(proxy, Recorder(proxy), "127.0.0.1", 0, token)
         await nursery.start(page.serve)
         with trio.fail_after(60):
             yield Site(proxy, page)
@@ -139,3 +140,18 @@ async def test_a_port_that_is_taken_is_named(barnabas_broker: EmbeddedServers) -
         async with running_proxy(ProxySetup(barnabas_broker)) as proxy:
             with pytest.raises(ClusterError, match="Address already in use; choose another --http-port"):
                 HttpPage(proxy, Recorder(proxy), "127.0.0.1", taken.getsockname()[1])
+
+
+async def test_with_a_token_every_request_needs_it(barnabas_broker: EmbeddedServers) -> None:
+    token = HttpToken("a-token-of-a-proxy")
+    async with site(barnabas_broker, token) as found:
+        asked = (("GET", "/", None), ("POST", "/rules", '"Fetch delay_ms=5"'), ("GET", "/trace", None))
+        for method, path, body in asked:
+            for headers in (JSON, {**JSON, "Authorization": "Bearer another-token-here"}):
+                assert await found.ask(method, path, body, headers) == (
+                    401,
+                    "the proxy needs the token of its --http-token-file",
+                )
+        assert found.proxy.common.rules.rules == []
+        right = {**JSON, "Authorization": token.authorization}
+        assert (await found.ask("POST", "/rules", '"Fetch delay_ms=5"', right))[0] == 201

@@ -79,6 +79,9 @@ def folder(
     """Where commands run, beside the node of the page's first command."""
     path = tmp_path_factory.mktemp("page")
     (path / "faults.yaml").write_text(*blocks("yaml"))
+    token = re.search(r"`proxy\.token` has `(\S+)`", PAGE)
+    assert token is not None
+    (path / "proxy.token").write_text(f"{token[1]}\n")
     first = blocks("sh")[0].splitlines()[0]
     assert first.startswith("barnabas dev")
     with running(f"{first} --port {moved('9092')}", shell, path):

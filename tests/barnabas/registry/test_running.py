@@ -17,6 +17,8 @@ from barnabas.client.admin.topic_values import NewTopic
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.producer import Producer
+from barnabas.client.schemas.access import registry_of
+from barnabas.client.schemas.lookup import NewSchema
 from barnabas.cluster.errors import ClusterError
 from barnabas.dev.embedded import embedded
 from barnabas.dev.node import DevNode, dev_node
@@ -246,7 +248,8 @@ def test_schemas_stay_with_the_directory(tmp_path: Path) -> None:
 
 def test_a_secure_broker_has_a_registry_that_logs_in() -> None:
     with embedded(registry=True, secure=True) as servers:
-        assert ask_now(servers.registry_url, "POST", schemas("s"), {"schema": A})[1]["id"] == 1
+        lookup = registry_of(servers.registry_settings, "the test")
+        assert lookup.register("s", NewSchema("AVRO", A)) == 1
 
 
 def test_without_a_registry_there_is_no_address() -> None:

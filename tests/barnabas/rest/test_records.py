@@ -141,7 +141,7 @@ def test_queries() -> None:
         ({"from": "9" * 30}, "from must be"),
         ({"partition": "-1"}, "partition must be a number from 0"),
         ({"max": "0"}, "max must be a number from 1 to 1000; got '0'"),
-        ({"value": "avro"}, "value must be string, json or binary; got 'avro'"),
+        ({"value": "avro"}, "value must be string, json, binary or schema; got 'avro'"),
         ({"group": "g", "partition": "1"}, "a group reads all partitions"),
         ({"group": "g", "from": "17"}, "from may be earliest or latest"),
     ],

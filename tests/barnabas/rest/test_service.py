@@ -9,14 +9,16 @@ from typing import Any
 
 import trio
 
-from barnabas import Admin, Consumer, Producer, TopicPartition
+from barnabas import Admin, Consumer, Producer, TopicPartition, sync
 from barnabas.client.consumer.settings import ConsumerSettings
-from barnabas.dev.embedded import EmbeddedServers
+from barnabas.client.schemas.lookup import RegistryLookup
+from barnabas.dev.embedded import EmbeddedServers, embedded
 from barnabas.page.asking import Asker
 from barnabas.page.feed import Feed
 from barnabas.page.server import Page, open_port
 from barnabas.page.watch import Watch
 from barnabas.rest.routes import rest_routes
+from barnabas.rest.schema_values import SchemaValues
 from barnabas.rest.service import MOST_READERS, Rest
 from barnabas.runtime.real import real_world
 
@@ -72,11 +74,13 @@ async def _events(stream: trio.SocketStream) -> AsyncIterator[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def serving(servers: str, *, allow_writes: bool = True) -> AsyncIterator[Client]:
+async def serving(
+    servers: str, *, allow_writes: bool = True, schemas: SchemaValues | None = None
+) -> AsyncIterator[Client]:
     def settings() -> dict[str, str]:
         return {"bootstrap_servers": servers}
 
-    rest = Rest(Asker(settings), settings, settings, allow_writes)
+    rest = Rest(Asker(settings), settings, settings, allow_writes, schemas)
     feed = Feed()
     listener, place = open_port("127.0.0.1", 0)
     watch = Watch(real_world(), feed, [])
@@ -210,3 +214,41 @@ def test_a_reader_takes_the_settings_of_a_consumer() -> None:
     from barnabas.client.producer.settings import ProducerSettings
 
     assert set(_WRITER) <= set(ProducerSettings.model_fields)
+
+
+SEAT = (
+    '{"type": "record", "name": "Seat", "fields": [{"name": "row", "type": "int"}, {"name": "map", "type": "bytes"}, '
+    '{"name": "tilt", "type": "double"}]}'
+)
+
+
+async def test_values_are_decoded_by_the_schema_registry() -> None:
+    with embedded(topics=["seats"], registry=True) as servers:
+
+        def write() -> None:
+            settings = {"bootstrap_servers": servers, **servers.registry_settings}
+            with sync.Producer(**settings, value_serializer="avro", value_schema=SEAT) as producer:
+                producer.send("seats", {"row": 7, "map": b"\xff\x00", "tilt": float("nan")}, key=b"7A")
+            with sync.Producer(bootstrap_servers=servers) as producer:
+                producer.send("seats", b"\x00\x00\x00\x00\x63by an unknown schema")
+                producer.send("seats", b"by none")
+
+        await trio.to_thread.run_sync(write)
+        asked = "/topics/seats/records?from=earliest&value=schema&wait_ms=10000"
+        async with serving(servers, schemas=SchemaValues(RegistryLookup([servers.registry_url]))) as client:
+            status, found = await client.ask("GET", asked)
+            assert status == 200
+            first, *others = found["data"]
+            assert first["value"] == {
+                "type": "AVRO",
+                "schema_id": 1,
+                "data": {"row": 7, "map": "/wA=", "tilt": "nan"},
+            }
+            assert first["key"] == {"type": "STRING", "data": "7A"}
+            assert [each["value"]["type"] for each in others] == ["BINARY", "BINARY"]
+            async with client.events("/topics/seats/records?from=earliest&value=schema") as events:
+                event = await anext(events)
+                assert event["data"]["value"]["data"]["row"] == 7
+        async with serving(servers) as client:
+            status, refusal = await client.ask("GET", asked)
+            assert status == 400 and "start the page with --schema-registry" in refusal["message"]

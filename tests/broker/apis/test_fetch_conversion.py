@@ -80,3 +80,17 @@ def test_a_task_of_the_worker_gets_a_bounded_number_of_bytes() -> None:
 def test_nothing_but_markers_gives_nothing_and_the_offset_after_them() -> None:
     marker = build_end_txn_batch(EndTxn(False, 0), 7, 0, 5)
     assert convert(marker, 1, 0, Conversions(lambda: 0.0))[:2] == ([], 1)
+
+
+@pytest.mark.feature("TS-06")
+def test_records_of_remote_segments_are_converted_from_memory() -> None:
+    content = build_batch(some(0, 9), compression=2)
+    steps = down_converted(content, 1, 0, Conversions(lambda: 0.0))
+    work = next(steps)
+    with pytest.raises(StopIteration) as end:
+        while work is not None:
+            work = steps.send(work())
+    messages, next_offset = end.value.value
+    from_file = convert(content, 1, 0, Conversions(lambda: 0.0))
+    records = [each for position, _ in iterate_batches(messages) for each in decode_fields(messages, position)]
+    assert (records, next_offset) == from_file[:2]

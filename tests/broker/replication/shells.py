@@ -117,6 +117,9 @@ class Logs:
     def delete_log(self, partition_log: PartitionLog) -> None:
         self.deleted.append(f"{partition_log.topic}-{partition_log.partition}")
 
+    def put_aside(self, partition_log: PartitionLog) -> None:
+        raise AssertionError(f"{partition_log}: no snapshot is loaded here")
+
 
 class ShellBroker:
     """One broker."""

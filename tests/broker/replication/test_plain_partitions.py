@@ -69,6 +69,9 @@ class Store:
         if self.fails:
             raise OSError("no disk")
 
+    def put_aside(self, log: PartitionLog) -> None:
+        raise AssertionError(f"{log.topic}-{log.partition}: no snapshot is loaded here")
+
 
 @dataclass
 class Held:

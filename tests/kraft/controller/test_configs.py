@@ -65,6 +65,23 @@ def test_single_keys_are_set_deleted_extended_and_reduced(cluster: Any) -> None:
     assert len(cluster.log) == before
 
 
+@pytest.mark.feature("TS-01")
+def test_topics_are_tiered_only_in_a_cluster_with_tiered_storage(cluster: Any, make_cluster: Any) -> None:
+    cluster.create_topic("t", [1])
+    topic = (TOPIC_RESOURCE, "t")
+    tiered = ("remote.storage.enable", SET, "true")
+    assert alter(cluster, topic, tiered) == ErrorCode.INVALID_CONFIG
+
+    with_tiers = make_cluster(raw={"remote.log.storage.system.enable": "true"})
+    with_tiers.start(1)
+    with_tiers.create_topic("t", [1])
+    assert alter(with_tiers, topic, tiered, ("cleanup.policy", SET, "compact")) == ErrorCode.INVALID_CONFIG
+    assert alter(with_tiers, topic, tiered, ("local.retention.ms", SET, "1000")) == 0
+    assert alter(with_tiers, topic, ("remote.storage.enable", DELETE, None)) == ErrorCode.INVALID_CONFIG
+    on_disable = ("remote.log.delete.on.disable", SET, "true")
+    assert alter(with_tiers, topic, ("remote.storage.enable", SET, "false"), on_disable) == 0
+
+
 @pytest.mark.feature("AD-02")
 @pytest.mark.parametrize(
     ("resource", "change", "code"),

@@ -1,0 +1,1 @@
+"""Tiered storage on one broker (KIP-405)."""
