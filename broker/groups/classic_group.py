@@ -50,8 +50,6 @@ class ClassicGroup:
         """This generation has no leader: its assignments come from a group of another kind and may leave partitions
         unowned. A rebalance must follow, also after a failover. In the log it is a generation without a leader.
         """
-        self.is_upgrading = False
-        """It becomes a consumer group in turns of the event loop, and does not change meanwhile."""
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}
         """Member id by instance id."""

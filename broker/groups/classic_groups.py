@@ -10,13 +10,12 @@ Knows no other kind of group: requests for one are passed to `other_kind`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from typing import Protocol
 
 from barnabas.broker.coordinator.outcome import Now, Outcome, Reply
 from barnabas.broker.groups.classic_group import ClassicGroup
 from barnabas.broker.groups.classic_joins import ClassicJoins, Join, most_members
-from barnabas.broker.groups.classic_member import ClassicMember, member_protocols, metadata_of
+from barnabas.broker.groups.classic_member import member_protocols, metadata_of
 from barnabas.broker.groups.classic_rebalance import ClassicRebalances
 from barnabas.broker.groups.classic_state import ClassicState
 from barnabas.broker.groups.decision_notes import note_assigned
@@ -80,7 +79,6 @@ class ClassicGroups:
         if not shortest_ms <= request.session_timeout_ms <= longest_ms:
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
         found = self._groups.get(request.group_id)
-        _refuse_while_upgrading(found, ErrorCode.REBALANCE_IN_PROGRESS)
         other_kind = self._other_kind(found)
         if other_kind is not None:
             try:
@@ -105,7 +103,6 @@ class ClassicGroups:
         """Answer with the member's assignment; the leader's request carries all of them. Other members may wait for it.
         """
         found = self._groups.get(request.group_id)
-        _refuse_while_upgrading(found, ErrorCode.REBALANCE_IN_PROGRESS)
         other_kind = self._other_kind(found)
         if other_kind is not None:
             return other_kind.sync(request, client, version, reply, now)
@@ -161,7 +158,6 @@ class ClassicGroups:
     def heartbeat(self, request: HeartbeatRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome:
         """Renew the member's session. The answer reports a rebalance in progress."""
         found = self._groups.get(request.group_id)
-        _refuse_while_upgrading(found, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         other_kind = self._other_kind(found)
         if other_kind is not None:
             return other_kind.heartbeat(request, client, version, reply, now)
@@ -180,7 +176,6 @@ class ClassicGroups:
     def leave(self, request: LeaveGroupRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome:
         """Remove the member, or the members listed by member or instance id (KIP-345)."""
         found = self._groups.get(request.group_id)
-        _refuse_while_upgrading(found, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         other_kind = self._other_kind(found)
         if other_kind is not None:
             return other_kind.leave(request, client, version, reply, now)
@@ -261,19 +256,13 @@ class ClassicGroups:
 
     # -- migration between kinds
 
-    def interrupt(
-        self, group: ClassicGroup, members: Iterable[ClassicMember] | None = None
-    ) -> list[tuple[Reply, Message]]:
-        """Return the waiting requests of these members, or of all, with REBALANCE_IN_PROGRESS answers; the group is
-        about to change its kind.
-        """
+    def interrupt(self, group: ClassicGroup) -> list[tuple[Reply, Message]]:
+        """Return the waiting requests with REBALANCE_IN_PROGRESS answers; the group is about to change its kind."""
         outcome = Outcome()
         code = ErrorCode.REBALANCE_IN_PROGRESS
-        for member in group.members.values() if members is None else members:
-            if member.awaiting_join is not None:
-                group.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=code), outcome)
-            if member.awaiting_sync is not None:
-                group.answer_sync(member, SyncGroupResponse(error_code=code), outcome)
+        for member in group.members.values():
+            group.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=code), outcome)
+            group.answer_sync(member, SyncGroupResponse(error_code=code), outcome)
         return outcome.answers
 
     def adopt(self, group: ClassicGroup, now: Now) -> None:
@@ -323,12 +312,6 @@ class ClassicGroups:
 def _may_be_replaced(group: Group) -> bool:
     """True if a classic group may replace it."""
     return group.is_empty() and group.type is not GroupType.SHARE
-
-
-def _refuse_while_upgrading(group: Group | None, code: ErrorCode) -> None:
-    """Raises KafkaError with this code, for which clients ask again."""
-    if isinstance(group, ClassicGroup) and group.is_upgrading:
-        raise KafkaError(code, f"group {group.group_id} is becoming a consumer group")
 
 
 def _differs(said: str | None, actual: str | None) -> bool:

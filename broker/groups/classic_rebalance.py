@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from barnabas.broker.coordinator.outcome import Now, Operation, Outcome
+from barnabas.broker.coordinator.outcome import Now, Outcome
 from barnabas.broker.groups.classic_group import ClassicGroup
 from barnabas.broker.groups.classic_member import ClassicMember
 from barnabas.broker.groups.classic_state import ClassicState
@@ -22,17 +22,12 @@ from barnabas.protocol.messages.sync_group import SyncGroupResponse
 
 log = logging.getLogger(__name__)
 
-TimerKey = tuple[str, str] | tuple[str, str, str]
-"""Kind of timer, group id, and for a session the member id."""
-
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """Maximum wait of a new member's first JoinGroup. A waiting client cannot be distinguished from one that disconnected
 and joined again.
 """
 PENDING_JOIN_WAIT_MS = 500
 """Extra wait, after the initial rebalance delay, for members that were sent MEMBER_ID_REQUIRED."""
-UPGRADE_WAIT_MS = 1_000
-"""Delay of a timer that is due while the group becomes a consumer group."""
 
 
 class ClassicRebalances:
@@ -48,17 +43,6 @@ class ClassicRebalances:
     def find(self, group_id: str) -> ClassicGroup | None:
         group = self._context.groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
-
-    def _schedule(self, key: TimerKey, deadline_ms: int, operation: Operation) -> None:
-        self._timers.schedule(key, deadline_ms, partial(self._due, key, operation))
-
-    def _due(self, key: TimerKey, operation: Operation, now: Now) -> Outcome:
-        """Timer: a group does not change while it becomes a consumer group."""
-        group = self.find(key[1])
-        if group is not None and group.is_upgrading:
-            self._schedule(key, now.monotonic_ms + UPGRADE_WAIT_MS, operation)
-            return Outcome(replay=False)
-        return operation(now)
 
     # -- generations
 
@@ -93,7 +77,7 @@ class ClassicRebalances:
 
     def _put_off(self, group: ClassicGroup, delay_ms: int, remaining_ms: int, now: Now) -> None:
         operation = partial(self._end_delay, group.group_id, delay_ms, remaining_ms)
-        self._schedule(_join_key(group.group_id), now.monotonic_ms + delay_ms, operation)
+        self._timers.schedule(_join_key(group.group_id), now.monotonic_ms + delay_ms, operation)
 
     def _end_delay(self, group_id: str, delay_ms: int, remaining_ms: int, now: Now) -> Outcome:
         """Timer: extend the initial rebalance delay while members join, up to the rebalance timeout in all."""
@@ -110,14 +94,14 @@ class ClassicRebalances:
             # have to rebalance again.
             group.initial_delay_is_over = True
             deadline_ms = now.monotonic_ms + min(PENDING_JOIN_WAIT_MS, remaining_ms)
-            self._schedule(_join_key(group_id), deadline_ms, partial(self._end_join, group_id))
+            self._timers.schedule(_join_key(group_id), deadline_ms, partial(self._end_join, group_id))
         else:
             self.complete_join(group, outcome, now)
         return outcome
 
     def _schedule_join_end(self, group: ClassicGroup, now: Now) -> None:
         deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
-        self._schedule(_join_key(group.group_id), deadline_ms, partial(self._end_join, group.group_id))
+        self._timers.schedule(_join_key(group.group_id), deadline_ms, partial(self._end_join, group.group_id))
 
     def _end_join(self, group_id: str, now: Now) -> Outcome:
         """Timer: remove members that have not joined."""
@@ -160,7 +144,7 @@ class ClassicRebalances:
             group.pending_sync[member.member_id] = None
         deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
         operation = partial(self._end_sync, group.group_id, group.generation)
-        self._schedule(_sync_key(group.group_id), deadline_ms, operation)
+        self._timers.schedule(_sync_key(group.group_id), deadline_ms, operation)
 
     # -- SyncGroup phase
 
@@ -221,7 +205,7 @@ class ClassicRebalances:
 
     def _schedule_session_end(self, group_id: str, member_id: str, deadline_ms: int) -> None:
         operation = partial(self._end_session, group_id, member_id)
-        self._schedule(session_key(group_id, member_id), deadline_ms, operation)
+        self._timers.schedule(session_key(group_id, member_id), deadline_ms, operation)
 
     def _end_session(self, group_id: str, member_id: str, now: Now) -> Outcome:
         """Timer: remove the member if its session has expired."""
@@ -284,16 +268,16 @@ class ClassicRebalances:
             self._timers.cancel(session_key(group.group_id, member_id))
 
 
-def session_key(group_id: str, member_id: str) -> TimerKey:
+def session_key(group_id: str, member_id: str) -> tuple[str, str, str]:
     """Timer key of a member's session."""
     return ("classic session", group_id, member_id)
 
 
-def _join_key(group_id: str) -> TimerKey:
+def _join_key(group_id: str) -> tuple[str, str]:
     return ("classic join", group_id)
 
 
-def _sync_key(group_id: str) -> TimerKey:
+def _sync_key(group_id: str) -> tuple[str, str]:
     return ("classic sync", group_id)
 
 

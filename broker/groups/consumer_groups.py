@@ -10,14 +10,13 @@ Knows no other kind of group: conversions go through `migration`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Protocol
 
 from barnabas.broker.coordinator.outcome import Now, Outcome, Reply
 from barnabas.broker.groups import consumer_records as records
 from barnabas.broker.groups.consumer_assignments import Assignments
-from barnabas.broker.groups.consumer_group import ConsumerGroup, ConsumerGroupKey
+from barnabas.broker.groups.consumer_group import ConsumerGroup
 from barnabas.broker.groups.consumer_heartbeat import (
     assignment_of,
     check_epoch,
@@ -41,7 +40,6 @@ from barnabas.broker.groups.group_memory import MEMBER_BYTES, size_of_names
 from barnabas.broker.groups.group_update import Update
 from barnabas.broker.groups.groups_of_type import GroupsOfType
 from barnabas.broker.groups.sessions import Sessions
-from barnabas.broker.groups.unfinished_upgrades import UnfinishedUpgrades
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.consumer_group_describe import DescribedGroup, Member
@@ -51,7 +49,6 @@ from barnabas.protocol.messages.consumer_group_heartbeat import (
 )
 from barnabas.protocol.messages.group_log import ConsumerGroupMemberMetadataKey, ConsumerGroupMetadataKey
 from barnabas.protocol.primitives import uuid_to_string
-from barnabas.protocol.schema import Message
 from barnabas.runtime.uuids import random_uuid
 
 log = logging.getLogger(__name__)
@@ -65,16 +62,6 @@ class Migration(Protocol):
         GROUP_ID_NOT_FOUND if that is not possible or not allowed.
         """
 
-    def is_upgrading(self, group: Group) -> bool:
-        """True if it is being converted in turns."""
-
-    def upgrade_in_turns(
-        self, group: Group | None, join: Callable[[Reply, Now], Outcome], reply: Reply, now: Now
-    ) -> Outcome | None:
-        """Begin to convert a group that is too large for one step; the heartbeat `join` is answered at the end. Returns
-        None for any other group. Raises KafkaError GROUP_ID_NOT_FOUND.
-        """
-
     def downgrade(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], update: Update) -> bool:
         """Convert the group to a classic one without the leaving members, if possible; adds its records to `update`.
         Returns whether it did.
@@ -82,12 +69,6 @@ class Migration(Protocol):
 
     def forget_timers(self, group_id: str, member_id: str) -> None:
         """The member was removed or has changed its protocol."""
-
-    def loaded(self, now: Now) -> None:
-        """The whole log has been replayed."""
-
-    def give_up(self) -> list[Reply]:
-        """The leadership has moved: replies that still wait."""
 
 
 class ConsumerGroups(GroupsOfType[ConsumerGroup]):
@@ -100,7 +81,6 @@ class ConsumerGroups(GroupsOfType[ConsumerGroup]):
     def __init__(self, context: GroupContext) -> None:
         super().__init__(context)
         self.migration: Migration | None = None
-        self.unfinished = UnfinishedUpgrades(context.groups)
         self.sessions = Sessions("consumer", context.timers, self.member, self.fence)
         self.assignments = Assignments(context, self.sessions)
 
@@ -116,9 +96,6 @@ class ConsumerGroups(GroupsOfType[ConsumerGroup]):
             if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
                 response = self._leave(request, update)
             else:
-                waits = self._upgrade_in_turns(request, client, version, reply, now)
-                if waits is not None:
-                    return waits
                 response = self._join_or_stay(request, client, update)
         except KafkaError as error:
             response = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
@@ -126,20 +103,6 @@ class ConsumerGroups(GroupsOfType[ConsumerGroup]):
             return Outcome(answers=[*update.answers, (reply, response)])
         update.answers.append((reply, response))
         return update.outcome()
-
-    def _upgrade_in_turns(
-        self, request: ConsumerGroupHeartbeatRequest, client: Client, version: int, reply: Reply, now: Now
-    ) -> Outcome | None:
-        """None if this heartbeat does not begin such an upgrade. Raises KafkaError: GROUP_ID_NOT_FOUND,
-        COORDINATOR_LOAD_IN_PROGRESS.
-        """
-        if self.migration is None or request.member_epoch != JOIN_EPOCH:
-            return None
-        group = self._context.groups.get(request.group_id)
-        if request.group_id in self.unfinished or (group is not None and self.migration.is_upgrading(group)):
-            message = f"group {request.group_id} is becoming a consumer group"
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message)
-        return self.migration.upgrade_in_turns(group, partial(self.heartbeat, request, client, version), reply, now)
 
     def _join_or_stay(
         self, request: ConsumerGroupHeartbeatRequest, client: Client, update: Update
@@ -292,10 +255,6 @@ class ConsumerGroups(GroupsOfType[ConsumerGroup]):
 
     # -- the machine
 
-    def replay(self, key: ConsumerGroupKey, value: Message | None) -> None:
-        if not self.unfinished.replay(key, value):
-            super().replay(key, value)
-
     def _member_removed(self, group_id: str, member_id: str) -> None:
         self.forget_timers(group_id, member_id)
 
@@ -311,8 +270,6 @@ class ConsumerGroups(GroupsOfType[ConsumerGroup]):
     def loaded(self, now: Now) -> Outcome:
         """The whole log has been replayed: start the sessions."""
         self.assignments.loaded()
-        if self.migration is not None:
-            self.migration.loaded(now)
         topics = self._context.image().topics
         for group in self._groups():
             # The previous coordinator may have missed tombstones and left partitions assigned to former members.
@@ -335,5 +292,5 @@ class ConsumerGroups(GroupsOfType[ConsumerGroup]):
         return Outcome()
 
     def give_up(self) -> list[Reply]:
-        """The leadership has moved: replies that still wait."""
-        return [] if self.migration is None else self.migration.give_up()
+        """Nothing waits here."""
+        return []

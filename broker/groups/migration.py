@@ -1,32 +1,32 @@
 """Core: online migration between classic and consumer groups (KIP-848).
 
-Only this file and `upgrades.py` know both kinds. A classic group of consumers becomes a consumer group when the first
-member with the consumer protocol joins; every member keeps its partitions. From then on the group serves members of
-both protocols. Members with the classic protocol join, sync and send heartbeats as before, but their generation is
-their member epoch, their assignment is computed here, and they do not wait for other members. When the last member
-with the consumer protocol has left, the group becomes classic again. group.consumer.migration.policy decides which
-conversions are allowed.
+The only file that knows both kinds. A classic group of consumers becomes a consumer group when the first member with
+the consumer protocol joins; every member keeps its partitions. From then on the group serves members of both protocols.
+Members with the classic protocol join, sync and send heartbeats as before, but their generation is their member epoch,
+their assignment is computed here, and they do not wait for other members. When the last member with the consumer
+protocol has left, the group becomes classic again. group.consumer.migration.policy decides which conversions are
+allowed.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
 
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
+from barnabas.broker.groups import consumer_records as records
 from barnabas.broker.groups.classic_group import ClassicGroup
 from barnabas.broker.groups.classic_groups import ClassicGroups
 from barnabas.broker.groups.classic_member import ClassicMember, MemberProtocol
-from barnabas.broker.groups.consumer_group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
+from barnabas.broker.groups.consumer_group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup, ConsumerGroupKey
 from barnabas.broker.groups.consumer_groups import ConsumerGroups
 from barnabas.broker.groups.consumer_member import ConsumerMember, MemberState, Partitions, partitions_of
 from barnabas.broker.groups.group import Client, Group, GroupContext
 from barnabas.broker.groups.group_update import Update
 from barnabas.broker.groups.limits import MOST_ELEMENTS_READ
 from barnabas.broker.groups.target_assignment import TargetAssignment
-from barnabas.broker.groups.upgraded_members import classic_metadata, partitions_by_id
-from barnabas.broker.groups.upgrades import Upgrades
+from barnabas.broker.groups.upgraded_members import cannot_upgrade, classic_metadata, partitions_by_id, upgraded_members
 from barnabas.protocol.embedded_consumer import read_subscription, read_version, write_assignment
 from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -66,7 +66,6 @@ class GroupMigration:
         self._consumer = consumer
         classic.other_kind = self
         consumer.migration = self
-        self._upgrades = Upgrades(context, classic, consumer)
 
     def _policy(self) -> str:
         return self._context.settings().group_consumer_migration_policy.lower()
@@ -76,28 +75,49 @@ class GroupMigration:
     def upgrade(self, group: Group, update: Update) -> ConsumerGroup:
         """Convert a classic group to a consumer group with the same members. Raises KafkaError GROUP_ID_NOT_FOUND."""
         assert isinstance(group, ClassicGroup)
-        return self._upgrades.upgrade(group, update)
+        self._check_upgrade(group)
+        try:
+            members = upgraded_members(group, self._context.image().topics)
+        except MalformedMessage as error:
+            raise cannot_upgrade(group, f"the embedded consumer protocol is malformed: {error}") from None
+        update.answers += self._classic.interrupt(group)
+        update.records += group.tombstones()
+        written = self._records(group, members)
+        update.records += written
+        upgraded = ConsumerGroup(group.group_id)
+        for record in written:
+            assert isinstance(record.key, ConsumerGroupKey)
+            upgraded.replay(record.key, record.value)
+        for member in members:
+            self._consumer.sessions.renew(group.group_id, member.member_id, member.session_timeout_ms, update.now)
+        update.notes.note(
+            DecisionKind.LIFECYCLE,
+            f"group {group.group_id}",
+            f"group {group.group_id} becomes a consumer group",
+            cause=f"a member with the consumer protocol joins; {len(members)} classic members remain",
+            generation=group.generation,
+            members=len(members),
+        )
+        return upgraded
 
-    def is_upgrading(self, group: Group) -> bool:
-        return isinstance(group, ClassicGroup) and group.is_upgrading
+    def _check_upgrade(self, group: ClassicGroup) -> None:
+        if self._policy() not in ("upgrade", "bidirectional"):
+            raise cannot_upgrade(group, "online upgrade is disabled")
+        if not group.is_of_consumers:
+            raise cannot_upgrade(group, "the group does not use the consumer embedded protocol")
+        if len(group.members) > self._context.settings().group_consumer_max_size:
+            raise cannot_upgrade(group, "the group size exceeds the consumer group maximum size")
 
-    def upgrade_in_turns(
-        self, group: Group | None, join: Callable[[Reply, Now], Outcome], reply: Reply, now: Now
-    ) -> Outcome | None:
-        """Begin to convert a large classic group. The heartbeat `join` is answered at the end. Returns None if a
-        heartbeat can do it, or if there is nothing to do. Raises KafkaError GROUP_ID_NOT_FOUND.
-        """
-        if isinstance(group, ClassicGroup) and not group.is_empty() and self._upgrades.is_due_in_turns(group):
-            return self._upgrades.begin(group, join, reply, now)
-        return None
-
-    def loaded(self, now: Now) -> None:
-        """The whole log has been replayed."""
-        self._upgrades.loaded(now)
-
-    def give_up(self) -> list[Reply]:
-        """The leadership has moved: replies that still wait."""
-        return self._upgrades.give_up()
+    def _records(self, group: ClassicGroup, members: list[ConsumerMember]) -> list[CoordinatorRecord]:
+        group_id = group.group_id
+        topics = sorted({name for member in members for name in member.topic_names})
+        return [
+            *(records.member_metadata(group_id, member) for member in members),
+            records.group_epoch(group_id, group.generation, self._consumer.assignments.metadata_hash(topics)),
+            *(records.target_assignment(group_id, each.member_id, partitions_of(each.assigned)) for each in members),
+            records.target_assignment_epoch(group_id, group.generation, 0),
+            *(records.current_assignment(group_id, member) for member in members),
+        ]
 
     # -- consumer to classic
 
