@@ -42,10 +42,6 @@ class FetchWakeups:
         """Changes since the last check."""
         self._crowded = 0
 
-    def expect_many(self) -> None:
-        """Many partitions are about to change: their changes wake fetches together."""
-        self._crowded = STAYS_CROWDED
-
     def changed(self, partition: Partition) -> None:
         """There may be more to read, or an error to report."""
         self._note(partition, for_followers=True)

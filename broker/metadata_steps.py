@@ -55,8 +55,6 @@ class MetadataSteps:
             parts.telemetry.configs_are(delta.after.configs)
         if METADATA_VERSION in delta.changed_features:
             self._report_directories(delta.after)
-        if any(len(topic.changed_partitions) > 1 for topic in delta.changed_topics.values()):
-            parts.expect_many_changes()
         yield from parts.partitions.apply_delta(delta)
         if parts.remote is not None:
             yield from parts.remote.metadata_changed(delta)

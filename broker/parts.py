@@ -401,10 +401,6 @@ class BrokerParts:
     def _afterwards(self, work: Work) -> None:
         self.server.afterwards(work)
 
-    def expect_many_changes(self) -> None:
-        """Many partitions are about to change."""
-        self._fetch_wakeups.expect_many()
-
     def _partition_changed(self, partition: Partition) -> None:
         self._fetch_wakeups.changed(partition)
         self.shares.partition_changed(partition)

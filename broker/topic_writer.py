@@ -87,7 +87,7 @@ class TopicWriter:
         (answer,) = response.responses[0].partition_responses
         code = error_code(answer.error_code)
         if code is not ErrorCode.NONE:
-            message = answer.error_message or f"broker {leader} refuses a batch for {topic.name}-{index}: {code.name}"
+            message = answer.error_message or f"broker {leader} refuses a batch for {topic.name}-{index}"
             raise KafkaError(code, message)
         offset: int = answer.base_offset
         return offset

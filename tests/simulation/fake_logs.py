@@ -42,6 +42,10 @@ class FakeLog:
         self.recovery_point = 0
         self.epochs = FakeEpochs()
 
+    @property
+    def local_log_start_offset(self) -> int:
+        return self.log_start_offset
+
     def append(self, epoch: int, value: str) -> FakeLog:
         return self._append(epoch, value.encode())
 

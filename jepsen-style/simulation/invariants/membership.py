@@ -90,6 +90,10 @@ class MembershipPromises:
         )
 
     def _check_somebody_left(self, key: PartitionKey, image: PartitionImage) -> None:
+        needed = min(self._min_isr(key), len(image.replicas))
+        if image.partition_epoch == 0 and len(image.isr) < needed:
+            # Created while too few brokers were active: nothing was acknowledged yet.
+            return
         eligible = (*image.isr, *image.elr) or image.last_known_elr
         self._findings.check(
             any(member not in self._lossy for member in eligible),

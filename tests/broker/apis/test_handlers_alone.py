@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from barnabas.broker.apis.find_coordinator import FindCoordinatorPorts, find_coordinator
-from barnabas.broker.apis.list_offsets import list_offsets
+from barnabas.broker.apis.list_offsets import ListOffsetsPorts, list_offsets
 from barnabas.broker.apis.metadata import MetadataPorts, metadata
 from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.apis.producer_ids import ProducerIdPorts, init_producer_id
@@ -109,7 +109,7 @@ def test_an_unknown_partition_has_no_offsets() -> None:
     lookup = PartitionLookup(NoPartitions(), empty_cluster(), 1)
     asked_for = ListOffsetsPartition(partition_index=0, timestamp=-1)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked_for])])
-    response, _ = asked(lambda call: list_offsets(lookup, call), request, 5)
+    response, _ = asked(lambda call: list_offsets(ListOffsetsPorts(lookup), call), request, 5)
     (partition,) = response.topics[0].partitions
     assert (partition.error_code, partition.offset) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
 

@@ -68,7 +68,7 @@ def test_a_broker_that_may_not_write_keeps_the_record_until_it_may() -> None:
         assert start_offset(rig.broker(1), topic_id) == 0
         assert rig.partition(2, DLQ).log.log_end_offset == 0
         notes = [it for it in rig.broker(1).decisions.since(0, "orders-0") if "no dead letter yet" in it.sentence]
-        assert notes[-1].cause == "TOPIC_AUTHORIZATION_FAILED: broker 2 refuses dead letters of dlq.work"
+        assert notes[-1].cause == "TOPIC_AUTHORIZATION_FAILED: broker 2 refuses a batch for dlq.work-0"
         await grant(rig, "broker-1", "topic dlq.work WRITE")
         await rig.until(lambda: start_offset(rig.broker(1), topic_id) == 2)
         assert rig.partition(2, DLQ).log.log_end_offset == 1

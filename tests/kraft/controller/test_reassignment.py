@@ -147,6 +147,8 @@ class Moving:
             assert (error, self.image) == (ErrorCode.INVALID_REPLICA_ASSIGNMENT, before)
         else:
             assert error == ErrorCode.NONE
+            # Replicas that the replaced move was adding may have caught up: as in Kafka, they stay until the end.
+            self.holders += tuple(it for it in before.adding_replicas if it not in wanted)
             self.wanted = tuple(wanted)
             self.settle(before)
 
