@@ -23,6 +23,8 @@ from barnabas.lake.topic_lake import Account, TopicLake, TopicSource
 from barnabas.lake.topic_lookup import find_topic, first_offsets
 from barnabas.lake.topic_reader import TopicReader, TopicToRead
 
+TOPIC_KNOWN_MS = 5_000
+"""A topic that was just created is known to all brokers by then."""
 Claimed = Callable[[str, Progress], None]
 """Called with the name of a table that this process writes now, and what the table has."""
 
@@ -53,7 +55,7 @@ async def run_lake(
 async def _lake_of(
     config: LakeConfig, settings: TableSettings, mode: Mode, catalog: Catalog, cluster: Cluster, available_now: bool
 ) -> TopicLake:
-    timeout_ms = cluster.settings.request_timeout_ms
+    timeout_ms = min(cluster.settings.request_timeout_ms, TOPIC_KNOWN_MS)
     topic_id, partitions = await find_topic(cluster, settings.topic, timeout_ms)
     first = await first_offsets(cluster, settings.topic, partitions, EARLIEST)
     last = await first_offsets(cluster, settings.topic, partitions, LATEST)
