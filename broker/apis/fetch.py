@@ -514,21 +514,22 @@ class _Fetch(DelayedOperation):
             left = SKIPPED_AT_MOST
             if wanted is None and (remote := self._remote.get((key, data.partition_index))) is not None:
                 wanted = FetchPartition(partition=data.partition_index, fetch_offset=remote[1].offset)
-            while wanted is not None and data.records:
-                read, data.records = data.records, b""
+            read = data.records
+            while wanted is not None and read:
+                data.records = b""
                 try:
                     data.records, offset = yield from down_converted(read, magic, wanted.fetch_offset, conversions)
                 except KafkaError as error:
                     data.error_code, self._failed = error.code, True
                     break
                 left -= 1
-                if not data.records and left:
-                    # Otherwise the consumer would ask for the same again.
-                    wanted = FetchPartition(
-                        partition=wanted.partition, fetch_offset=offset, partition_max_bytes=wanted.partition_max_bytes
-                    )
-                    more = self._read_one(key, wanted, PARTITION_BYTES, again=True)
-                    data.records = more.records
+                if data.records or not left:
+                    break
+                # Otherwise the consumer would ask for the same again.
+                wanted = FetchPartition(
+                    partition=wanted.partition, fetch_offset=offset, partition_max_bytes=wanted.partition_max_bytes
+                )
+                read = self._read_one(key, wanted, PARTITION_BYTES, again=True).records
             self._bytes_read += len(data.records or b"")
 
     # -- waiting
