@@ -37,14 +37,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def nothing_hangs() -> Iterator[None]:
+def nothing_hangs(request: pytest.FixtureRequest) -> Iterator[None]:
     """A test that waits for ever fails, and says where; the others still have their turn."""
+    marker = request.node.get_closest_marker("timeout")
+    seconds = LONGEST_TEST_SECONDS if marker is None else int(marker.args[0])
 
     def give_up(*_: object) -> None:
-        raise TimeoutError(f"this test takes longer than {LONGEST_TEST_SECONDS} s")
+        raise TimeoutError(f"this test takes longer than {seconds} s")
 
     before = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(LONGEST_TEST_SECONDS)
+    signal.alarm(seconds)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)

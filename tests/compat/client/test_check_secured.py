@@ -12,7 +12,12 @@ from tests.compat.check_runs import CheckRun, check_example
 from tests.compat.client.any_cluster import AnyCluster
 from tests.compat.client.secured_kafka import JAAS_PASSWORD, SecuredKafka
 
-pytestmark = [pytest.mark.compat, pytest.mark.client("confluent-kafka"), pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.compat,
+    pytest.mark.client("confluent-kafka"),
+    pytest.mark.timeout(400),
+    pytest.mark.nightly_on_kafka,
+]
 
 FAULTS = ("--minutes", "0.3", "--faults", "kill,pause,expire,drop-answers", "--seed", "1")
 
@@ -41,6 +46,7 @@ def test_a_commit_before_the_work_is_found(secured: SecuredKafka, tmp_path: Path
     assert run.found["counts"].keys() == {"lost"}
 
 
+@pytest.mark.slow
 def test_a_correct_application_passes(secured: SecuredKafka, tmp_path: Path) -> None:
     run = run_on(secured, tmp_path, "exactly_once", "--promise", "exactly-once", "--promise", "ordered")
     assert run.code == 0, run.printed + run.complaints
