@@ -119,7 +119,7 @@ async def test_a_reader_of_committed_records_gets_no_aborted_ones(tiers: Reading
     assert [value for _, value in everything] == [b"%05d" % (number // 2) for number in range(60)]
 
 
-@pytest.mark.feature("TS-09", "AD-13")
+@pytest.mark.feature("TS-09")
 @on_tiers()
 async def test_offsets_of_both_tiers(tiers: Reading) -> None:
     await tiers.create()
