@@ -14,7 +14,6 @@ import contextlib
 import fcntl
 import gc
 import os
-import random
 import select
 import signal
 import socket
@@ -25,20 +24,19 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from barnabas.broker.process import load
 from barnabas.cluster.errors import ClusterError, WrongArgument
 from barnabas.cluster.host_plan import Cell
 from barnabas.cluster.keeping import Keeper, Kept
-from barnabas.cluster.launcher import fork_node
+from barnabas.cluster.launcher import fork_node, format_node, load_program
 from barnabas.cluster.plan import MODULES, Start
 from barnabas.cluster.private_files import write_private
-from barnabas.kraft.format import FormatError, FormatRequest, format_directories
-from barnabas.kraft.metadata.bootstrap import bootstrap_records
+from barnabas.kraft.format import FormatError
 from barnabas.runtime.disk import RealDisk
-from barnabas.runtime.process import Program, name_process
+from barnabas.runtime.process import ArgumentError, name_process
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.node import HTTP_LISTENER
 from barnabas.settings.properties import render_properties
+from barnabas.storage.log_directory import LogDirectoryError, read_meta_properties
 
 STOP_SECONDS = 40.0
 """A broker moves its leaderships for up to 30 s before it exits."""
@@ -81,7 +79,10 @@ class HostKeeper:
         for cell, start in zip(cells, self._starts, strict=True):
             Path(start.config_file).parent.mkdir(exist_ok=True)
             write_private(Path(start.config_file), render_properties(dict(cell.values)))
-        programs = [_program(start) for start in self._starts]
+        try:
+            programs = [load_program(start) for start in self._starts]
+        except (ArgumentError, SettingsError) as error:
+            raise WrongArgument(str(error)) from None
         self._format(cluster_id)
         pairs = zip(self._starts, programs, strict=True)
         self._nodes = [Kept(start, partial(fork_node, start, program)) for start, program in pairs]
@@ -107,17 +108,13 @@ class HostKeeper:
                         return
 
     def _format(self, cluster_id: str | None) -> None:
-        disk = RealDisk()
-        found = cluster_id or _cluster_id_of(self._starts)
-        if found is None:
-            raise WrongArgument("the cells have no log directories yet; --cluster-id says which cluster they join")
         try:
+            found = cluster_id or _cluster_id_of(self._starts)
+            if found is None:
+                raise WrongArgument("the cells have no log directories yet; --cluster-id says which cluster they join")
             for start in self._starts:
-                request = FormatRequest(
-                    found, start.node_id, start.log_directories, bootstrap_records(), ignore_formatted=True
-                )
-                format_directories(disk, request, random.SystemRandom())
-        except (FormatError, OSError) as error:
+                format_node(start, found)
+        except (FormatError, LogDirectoryError, OSError) as error:
             raise ClusterError(str(error)) from None
 
     def _roll(self) -> None:
@@ -147,23 +144,14 @@ class HostKeeper:
             Path(node.start.pid_file).unlink(missing_ok=True)
 
 
-def _program(start: Start) -> Program:
-    path = Path(start.config_file)
-    try:
-        return load(path.read_text(), str(path), {})
-    except SettingsError as error:
-        raise WrongArgument(str(error)) from None
-
-
 def _cluster_id_of(starts: Sequence[Start]) -> str | None:
-    """The cluster of the first directory that is formatted."""
+    """The cluster of the first directory that is formatted. Raises `LogDirectoryError`, OSError."""
+    disk = RealDisk()
     for start in starts:
         for directory in start.log_directories:
-            with contextlib.suppress(OSError):
-                for line in (Path(directory) / "meta.properties").read_text().splitlines():
-                    key, _equals, value = line.partition("=")
-                    if key.strip() == "cluster.id":
-                        return value.strip()
+            found = read_meta_properties(disk, directory)
+            if found is not None:
+                return found.cluster_id
     return None
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from barnabas.cluster.errors import WrongArgument
+from barnabas.cluster.node_values import log_directories_in, shifted
 from barnabas.settings.host import HOST, SHARED_LISTENERS
 from barnabas.settings.node import HTTP_LISTENER, LEAST_MEMORY_BYTES, MEMORY_LIMIT
 
@@ -47,10 +48,7 @@ class Cell:
     @property
     def log_directories(self) -> list[str]:
         """The directories to format."""
-        named = self.values.get("log.dirs") or self.values["log.dir"]
-        directories = _parts(named)
-        metadata = self.values.get("metadata.log.dir")
-        return [*directories, metadata] if metadata and metadata not in directories else directories
+        return log_directories_in(self.values)
 
 
 def cells_of(values: Mapping[str, str], count: int, machine: Machine, source: str) -> list[Cell]:
@@ -75,7 +73,7 @@ def _cell(values: Mapping[str, str], count: int, machine: Machine, node_id: int,
     own.setdefault(HOST, machine.name)
     for key in _ADDRESS_KEYS:
         if own.get(key, "").strip():
-            own[key] = ",".join(_shifted(each, shift) for each in _parts(own[key]))
+            own[key] = ",".join(shifted(each, shift) for each in _parts(own[key]))
     for key in _DIRECTORY_KEYS:
         if own.get(key, "").strip():
             own[key] = ",".join(f"{each.rstrip('/')}/cell-{node_id}" for each in _parts(own[key]))
@@ -119,8 +117,3 @@ def _port(address: str) -> int:
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise WrongArgument(f"{address}: the port must be a number from 1 to 65535, those of further cells follow it")
     return int(port)
-
-
-def _shifted(address: str, shift: int) -> str:
-    head, colon, port = address.rpartition(":")
-    return f"{head}{colon}{int(port) + shift}"

@@ -31,9 +31,9 @@ from barnabas.settings.errors import SettingsError
 def main() -> int:
     plan = Plan.from_json(sys.stdin.read())
     try:
-        programs = [_load(start) for start in plan.starts]
+        programs = [load_program(start) for start in plan.starts]
         for start in plan.starts:
-            _format(start, plan.cluster_id)
+            format_node(start, plan.cluster_id)
     except (ArgumentError, FormatError, SettingsError, OSError) as error:
         print(error, file=sys.stderr)
         return LAUNCHER_REFUSES
@@ -75,13 +75,15 @@ def _fork_keeper(starts: Sequence[Start], programs: Sequence[Program]) -> int:
         os._exit(code)
 
 
-def _load(start: Start) -> Program:
+def load_program(start: Start) -> Program:
+    """Raises `ArgumentError`, `SettingsError`."""
     module = import_module(start.module)
     program: Program = module.load(read_config(start.config_file), start.config_file, {})
     return program
 
 
-def _format(start: Start, cluster_id: str) -> None:
+def format_node(start: Start, cluster_id: str) -> None:
+    """Format its log directories that are new. Raises `FormatError`, OSError."""
     records = bootstrap_records()
     request = FormatRequest(cluster_id, start.node_id, start.log_directories, records, ignore_formatted=True)
     format_directories(RealDisk(), request, random.SystemRandom())

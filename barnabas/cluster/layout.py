@@ -18,6 +18,7 @@ from pathlib import Path
 from barnabas.cluster.cells import cell_settings, host_name, host_number, shared_port
 from barnabas.cluster.errors import ClusterError, WrongArgument
 from barnabas.cluster.membership import Members
+from barnabas.cluster.node_values import log_directories_in, shifted
 from barnabas.cluster.private_files import write_private
 from barnabas.protocol.primitives import uuid_to_string
 from barnabas.runtime.uuids import random_uuid
@@ -165,7 +166,7 @@ class Layout:
         for key in _ADDRESS_KEYS:
             if key in values:
                 own = node.id - _id_of(_first_of(node.role)) if added and key in _OWN_ADDRESS_KEYS else 0
-                values[key] = ",".join(_shifted(address, shift + own) for address in values[key].split(","))
+                values[key] = ",".join(shifted(address, shift + own) for address in values[key].split(","))
         if added:
             values["node.id"] = str(node.id)
         if added and node.is_broker:
@@ -194,12 +195,7 @@ class Layout:
 
     def log_directories(self, node: Node) -> list[str]:
         """The directories that the node's configuration names."""
-        path = self.config_file(node)
-        values = read_shape(path)
-        named = values.get("log.dirs") or values.get("log.dir") or ""
-        directories = [each.strip() for each in named.split(",") if each.strip()]
-        metadata = values.get("metadata.log.dir")
-        return [*directories, metadata] if metadata and metadata not in directories else directories
+        return log_directories_in(read_shape(self.config_file(node)))
 
 
 def _read_saved(path: Path) -> dict[str, object]:
@@ -275,8 +271,3 @@ def _port(listeners: str) -> int:
     """The port of the first listener."""
     _host, _colon, port = listeners.partition(",")[0].rpartition(":")
     return int(port)
-
-
-def _shifted(address: str, shift: int) -> str:
-    host, _colon, port = address.strip().rpartition(":")
-    return f"{host}:{int(port) + shift}"
