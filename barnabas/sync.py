@@ -123,7 +123,7 @@ def record_to_send(
 
 
 class OutcomeOfRecord:
-    """As much of the outcome of one record as is known without waiting."""
+    """The part of a record's outcome that is known without waiting."""
 
     __slots__ = ("_future",)
 

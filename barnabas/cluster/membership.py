@@ -68,7 +68,7 @@ class Members:
         return replace(self, added_controllers=(*self.added_controllers, controller_id)), controller_id
 
     def with_brokers(self, count: int, known: Sequence[int]) -> Members:
-        """As many brokers as `count`, if there are fewer. Raises `WrongArgument`."""
+        """Add brokers until there are `count`. Raises `WrongArgument`."""
         if count < len(known):
             raise WrongArgument(f"--brokers {count}: there are {len(known)}; `barnabas cluster remove` removes one")
         members, ids = self, list(known)

@@ -50,7 +50,7 @@ class CatalogAddress:
     warehouse: str = ""
     """Directory or URL below which new tables are; a REST catalogue may know it itself."""
     properties: Mapping[str, str] = field(default_factory=dict)
-    """As pyiceberg takes them: `s3.endpoint`, `token`, …"""
+    """Properties of pyiceberg's catalogue: `s3.endpoint`, `token`, …"""
 
 
 def open_catalog(address: CatalogAddress) -> Catalog:
@@ -92,7 +92,7 @@ def open_table(catalog: Catalog, identifier: str, schema: Any, run_blocking: Run
 
 
 def existing_table(catalog: Catalog, identifier: str, run_blocking: RunBlocking) -> IcebergTable:
-    """As `open_table`, for a table that must be there."""
+    """Open a table that must be there. Raises what `open_table` does."""
     return IcebergTable(catalog, translated(identifier, partial(_load, catalog, identifier)), run_blocking)
 
 

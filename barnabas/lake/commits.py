@@ -99,7 +99,7 @@ def recreated(table: str, known: Progress, topic_id: str) -> str:
 
 
 def standing(view: TableView, base: Progress | None, wanted: Progress) -> Standing:
-    """Whether `wanted` is in the table. `base` is the progress that it was built on.
+    """Return whether `wanted` is in the table. `base` is the progress that it was built on.
 
     `Fenced` if another process has taken the table over, `TableChanged` if it was rolled back or lost its progress.
     """

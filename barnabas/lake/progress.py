@@ -38,7 +38,7 @@ class Progress:
 
     topic: str
     topic_id: str
-    """As Kafka's tools print it."""
+    """In the form that Kafka's tools print."""
     offsets: Mapping[int, int]
     """By partition, the offset of the first record that the table does not have."""
     epoch: int

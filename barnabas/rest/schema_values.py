@@ -54,7 +54,7 @@ class SchemaValues:
 
 
 class Batch:
-    """The keys and values of one answer: a schema that cannot be had is asked for once."""
+    """The keys and values of one answer: a schema that is unavailable is asked for once."""
 
     def __init__(self, values: SchemaValues) -> None:
         self._values = values
@@ -74,7 +74,7 @@ class Batch:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: bytes as base64, times in ISO 8601, decimals, ids and what is no number as text."""
+    """Return the value in JSON's types: bytes as base64, times in ISO 8601, decimals, ids, NaN and infinity as text."""
     if isinstance(value, dict):
         return {str(name): _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

@@ -60,7 +60,7 @@ class SegmentFiles:
     transaction_index: bytes | None
     """None: there is no such file."""
     producer_snapshot: bytes
-    """As at the end of the segment."""
+    """State of producers at the end of the segment."""
     leader_epochs: bytes
     """A leader-epoch-checkpoint up to the end of the segment."""
 

@@ -348,7 +348,7 @@ class Follower:
             self.state = BuildingState(state_wanted(self.leader_epoch, bounds, answer))
 
     def state_built(self, asked: StateWanted, built: RemoteState | None, now_ms: int) -> Cut | None:
-        """The state at the end of a remote segment; None if it cannot be had now."""
+        """The state at the end of a remote segment; None if it is unavailable now."""
         if not isinstance(self.state, BuildingState) or self.state.wanted != asked:
             return None
         if built is None or built.next_offset <= asked.offset:

@@ -568,7 +568,7 @@ class Partition:
             self._truncate(step, now_ms, f"{leader}, has no offsets before {bounds.log_start_offset}")
 
     def state_built(self, asked: StateWanted, built: RemoteState | None) -> None:
-        """The state at the end of a remote segment was read, or cannot be had now (None)."""
+        """The state at the end of a remote segment was read, or is unavailable now (None)."""
         now_ms = self._host.monotonic.now_ms()
         step = self.follower.state_built(asked, built if self.log.config.is_tiered else None, now_ms)
         if step is not None:

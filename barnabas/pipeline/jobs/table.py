@@ -36,7 +36,7 @@ class TableJob:
     topic: str
     table: str
     catalog: str
-    """As `barnabas lake --catalog`."""
+    """A value of `barnabas lake --catalog`."""
     warehouse: str = ""
     catalog_properties: Mapping[str, str] = field(default_factory=dict)
     records_per_task: int = 1_000_000
