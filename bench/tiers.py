@@ -177,7 +177,7 @@ def quiet_tail(tiers: Tiers, seconds: float) -> Measured:
 
 
 def tail_beside_readers(tiers: Tiers, seconds: float) -> Measured:
-    """The 99th percentile in milliseconds, while READERS consumers read old records of another topic again and again."""
+    """The 99th percentile in milliseconds, while READERS consumers read old records of another topic."""
     with tiers.topic() as topic, tiers.old_records() as (old, ends):
         stopped, sizes = threading.Event(), [0] * READERS
         errors: list[Exception] = []
