@@ -85,6 +85,7 @@ final class BrokerStandIn {
             .on("groupCoordinator", a -> groups.get())
             .on("lifecycleManager", a -> life.get())
             .on("raftManager", a -> raft.make())
+            .on("authorizerPlugin", a -> Option.apply(new MetadataLog(cluster).authorizer(node)))
             .make();
     }
 

@@ -17,6 +17,8 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Supplier;
 
+import scala.Option;
+
 /** A controller as tests look at it. */
 final class ControllerStandIn {
     private final Cluster cluster;
@@ -38,6 +40,7 @@ final class ControllerStandIn {
             .on("socketServer", a -> sockets.get())
             .on("raftManager", a -> raft.get())
             .on("controller", a -> controller.get())
+            .on("authorizerPlugin", a -> Option.apply(new MetadataLog(cluster).authorizer(node)))
             .make();
     }
 

@@ -1,12 +1,20 @@
 package barnabas.cluster;
 
+import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.acl.AclBinding;
+import org.apache.kafka.common.acl.AclBindingFilter;
+import org.apache.kafka.common.internals.Plugin;
+import org.apache.kafka.common.metadata.AccessControlEntryRecord;
 import org.apache.kafka.common.metadata.PartitionChangeRecord;
 import org.apache.kafka.common.metadata.RegisterBrokerRecord;
+import org.apache.kafka.common.metadata.RemoveAccessControlEntryRecord;
 import org.apache.kafka.common.protocol.ApiMessage;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.record.internal.Record;
 import org.apache.kafka.metadata.LeaderRecoveryState;
 import org.apache.kafka.metadata.MetadataRecordSerde;
+import org.apache.kafka.metadata.authorizer.StandardAcl;
+import org.apache.kafka.server.authorizer.Authorizer;
 import org.apache.kafka.server.metrics.KafkaYammerMetrics;
 import org.apache.kafka.storage.internals.log.LogSegment;
 
@@ -21,7 +29,9 @@ import java.io.File;
 import java.io.IOException;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 
 /** The records of the metadata log, as the files of a controller have them: what no answer to a client shows. */
 final class MetadataLog {
@@ -45,6 +55,24 @@ final class MetadataLog {
             && change.leaderRecoveryState() == LeaderRecoveryState.RECOVERING.value()).count();
     }
 
+    /** Tests wait until each node's authorizer has the ACLs that they made. */
+    Plugin<Authorizer> authorizer(Node node) {
+        Authorizer authorizer = StandIn.of(Authorizer.class)
+            .on("acls", a -> acls(node).stream().filter(((AclBindingFilter) a[0])::matches).toList())
+            .make();
+        return Plugin.wrapInstance(authorizer, null, "authorizer.class.name");
+    }
+
+    /** The ACLs that this node's copy of the log has. */
+    private List<AclBinding> acls(Node node) throws IOException {
+        Map<Uuid, AclBinding> acls = new LinkedHashMap<>();
+        for (ApiMessage record : records(node)) {
+            if (record instanceof AccessControlEntryRecord added) acls.put(added.id(), StandardAcl.fromRecord(added).toBinding());
+            if (record instanceof RemoveAccessControlEntryRecord removed) acls.remove(removed.id());
+        }
+        return List.copyOf(acls.values());
+    }
+
     /** Tests look for this meter in the registry of their own process, where Kafka's controller would have put it. */
     void registerMeter() throws ReflectiveOperationException {
         MetricName name = new MetricName("kafka.controller", "ControllerStats", "UncleanLeaderElectionsPerSec");
@@ -58,7 +86,11 @@ final class MetadataLog {
     }
 
     private List<ApiMessage> records() throws IOException {
-        File directory = cluster.ofRole("controller").get(0).replica("__cluster_metadata", 0).orElseThrow();
+        return records(cluster.ofRole("controller").get(0));
+    }
+
+    private List<ApiMessage> records(Node node) throws IOException {
+        File directory = node.replica("__cluster_metadata", 0).orElseThrow();
         List<ApiMessage> records = new ArrayList<>();
         for (LogSegment segment : new LogFiles(directory).segments()) {
             for (var batch : segment.log().batches()) {

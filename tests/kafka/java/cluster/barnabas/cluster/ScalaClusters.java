@@ -12,6 +12,7 @@ import net.bytebuddy.agent.ByteBuddyAgent;
 import net.bytebuddy.agent.builder.AgentBuilder;
 import net.bytebuddy.asm.Advice;
 
+import org.apache.kafka.common.config.types.Password;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.server.common.Feature;
 
@@ -90,8 +91,16 @@ public final class ScalaClusters implements LauncherSessionListener {
 
         private static void copy(Map<?, ?> from, Map<String, String> to) {
             from.forEach((key, value) -> {
-                if (value != null) to.put(key.toString(), value.toString());
+                if (value != null) to.put(key.toString(), text(value));
             });
+        }
+
+        /** A value as a file of settings has it. */
+        private static String text(Object value) {
+            if (value instanceof Password password) return password.value();
+            if (value instanceof List<?> list) return String.join(",", list.stream().map(Quorum::text).toList());
+            if (value instanceof Class<?> type) return type.getName();
+            return value.toString();
         }
 
         private static void refuseGap(String key, Object value) {
