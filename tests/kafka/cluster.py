@@ -14,8 +14,8 @@ from typing import Any
 from barnabas.cluster.probe import NoAnswer
 from barnabas.cluster.status import broker_view
 from barnabas.kraft.format import FormatError, FormatRequest, format_directories
-from barnabas.protocol.messages.metadata_log import FeatureLevelRecord
 from barnabas.protocol.primitives import uuid_to_string
+from barnabas.protocol.schema import Message
 from barnabas.runtime.disk import RealDisk
 from barnabas.runtime.uuids import random_uuid
 from tests.kafka.node import Node, Refused, comes_true
@@ -36,6 +36,13 @@ SHARE_STATE = {
 """For tests with a persister that stores nothing, which would work with one broker."""
 
 
+HARNESS = "HARNESS"
+"""A listener in plain text that each broker without one gets: readiness is asked there, and the stand-ins ask there.
+Who has not logged in is a super user then: no client of such a test reaches a broker without a login or TLS."""
+_ANONYMOUS = "User:ANONYMOUS"
+_DEFAULT_PROTOCOLS = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+
+
 def _new_id() -> str:
     return uuid_to_string(random_uuid(random.SystemRandom()))
 
@@ -46,7 +53,7 @@ class Cluster:
 
     folder: Path
     ports: Ports
-    records: list[FeatureLevelRecord]
+    records: list[Message]
     id: str = field(default_factory=_new_id)
     nodes: dict[int, Node] = field(default_factory=dict)
     voters: str = ""
@@ -72,6 +79,8 @@ class Cluster:
         disks = [str(self.folder / f"{role}-{identity}-disk-{disk}") for disk in range(wanted.get("disks", 1))]
         log_dirs = wanted.get("log_dirs") or disks
         ports: dict[str, int] = {}
+        if role == "broker":
+            settings = _with_plaintext(settings)
         for key in ("listeners", "advertised.listeners"):
             if settings.get(key):
                 settings[key] = ",".join(self._with_port(each, ports) for each in settings[key].split(","))
@@ -123,7 +132,7 @@ class Cluster:
                     raise RuntimeError(f"{node.name} ended: {node.last_words()}")
             for node in asked.values():
                 try:
-                    unseen = running.keys() - broker_view(node.port).brokers
+                    unseen = running.keys() - broker_view(node.plaintext_port).brokers
                 except NoAnswer as error:
                     waiting_for = f"{node.name}: {error}"
                     return False
@@ -152,6 +161,26 @@ class Cluster:
         if not keep and not lost:
             shutil.rmtree(self.folder, ignore_errors=True)
         return reports
+
+
+def _with_plaintext(settings: dict[str, str]) -> dict[str, str]:
+    """The settings of a broker that has a listener in plain text."""
+    protocols = settings.get("listener.security.protocol.map") or _DEFAULT_PROTOCOLS
+    plaintext = {
+        name.strip()
+        for name, _, protocol in (each.partition(":") for each in protocols.split(","))
+        if protocol == "PLAINTEXT"
+    }
+    names = {each.strip().partition("://")[0] for each in settings.get("listeners", "").split(",")}
+    if not names - {""} or names & plaintext:
+        return settings
+    added = {"listener.security.protocol.map": f"{protocols},{HARNESS}:PLAINTEXT"}
+    for key in ("listeners", "advertised.listeners"):
+        if settings.get(key):
+            added[key] = f"{settings[key]},{HARNESS}://localhost:0"
+    if settings.get("authorizer.class.name"):
+        added["super.users"] = ";".join(filter(None, [settings.get("super.users"), _ANONYMOUS]))
+    return settings | added
 
 
 def _escaped(value: str) -> str:

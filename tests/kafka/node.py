@@ -50,6 +50,15 @@ class Node:
         return next(iter(self.ports.values()))
 
     @property
+    def plaintext_port(self) -> int:
+        """Of a broker; every one has such a listener."""
+        protocols = self.settings.get("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT").split(",")
+        named = {
+            name.strip() for name, _, protocol in (each.partition(":") for each in protocols) if protocol == "PLAINTEXT"
+        }
+        return next(port for name, port in self.ports.items() if name in named)
+
+    @property
     def settings_file(self) -> Path:
         return self.folder / f"{self.name}.properties"
 

@@ -1,6 +1,8 @@
 """Makes and ends clusters for the Java side: a line of JSON on standard input asks, a line on standard output answers.
 
-    create  {"name", "levels", "nodes": [NODE...]}   formats the nodes of a new cluster; the old one must be dropped
+    create  {"name", "levels", "users": [...], "nodes": [NODE...]}
+                                                     formats the nodes of a new cluster; the old one must be dropped;
+                                                     users in the form of --add-scram
     add     {"node": NODE}                           formats one more broker
     start   {"ids": [...]}                           starts nodes and waits until the brokers know each other
     stop    {"id"}                                   asks a node to stop, and kills it after 30 s
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import sys
 from dataclasses import dataclass, field
@@ -23,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.cluster.plan import MODULES
+from barnabas.kraft.first_users import WrongUser, first_users
 from barnabas.kraft.metadata.bootstrap import UnknownLevel, bootstrap_records
 from tests.kafka.cluster import Cluster
 from tests.kafka.node import Node, Refused
@@ -70,9 +74,10 @@ class Server:
         folder.mkdir(parents=True)
         try:
             records = bootstrap_records(command["levels"])
-        except UnknownLevel as error:
+            users = first_users(command["users"], records[0].feature_level, random.SystemRandom())
+        except (UnknownLevel, WrongUser) as error:
             raise Refused(str(error)) from None
-        self.cluster = Cluster(folder, self.ports, records)
+        self.cluster = Cluster(folder, self.ports, [*records, *users])
         nodes = self.cluster.add(command["nodes"])
         return {"cluster_id": self.cluster.id, "nodes": [_described(node) for node in nodes]}
 

@@ -161,11 +161,11 @@ final class BrokerStandIn {
     /** A node writes the checkpoint by itself every few seconds: waits until it says what leaders report. */
     private void awaitCheckpoints() {
         Eventually.is(CHECKPOINT_MS, "broker " + node.id + " has written its high watermarks", () -> {
-            for (MetadataResponse.TopicMetadata topic : Wire.metadata(node.port()).topicMetadata()) {
+            for (MetadataResponse.TopicMetadata topic : Wire.metadata(node.askedPort()).topicMetadata()) {
                 for (MetadataResponse.PartitionMetadata partition : topic.partitionMetadata()) {
                     Optional<File> directory = node.replica(topic.topic(), partition.partition());
                     if (directory.isEmpty() || partition.leaderId.isEmpty()) continue;
-                    long reported = Wire.offset(cluster.nodes.get(partition.leaderId.get()).port(), partition.topicPartition, Wire.AS_CONSUMER, Wire.LATEST);
+                    long reported = Wire.offset(cluster.nodes.get(partition.leaderId.get()).askedPort(), partition.topicPartition, Wire.AS_CONSUMER, Wire.LATEST);
                     if (reported < 0) continue;
                     if (new LogFiles(directory.get()).checkpoint(LogStandIn.HIGH_WATERMARKS, partition.topicPartition) != reported) return false;
                 }
@@ -203,6 +203,7 @@ final class BrokerStandIn {
             .give("brokerId", node.id)
             .give("clusterId", cluster.id)
             .on("metadataCache", a -> metadata.get())
+            .on("authorizerPlugin", a -> Option.apply(new MetadataLog(cluster).authorizer(node)))
             .make();
     }
 

@@ -24,10 +24,14 @@ final class Cluster {
     final Map<Integer, Node> nodes = new TreeMap<>();
     private boolean dropped;
 
-    /** Each node is a map of id, role, settings, and disks or log_dirs; see node_server.py. */
-    Cluster(String name, Map<String, Integer> levels, List<Map<String, Object>> wanted) {
+    /**
+     * Each node is a map of id, role, settings, and disks or log_dirs; users are those of SCRAM in the form of --add-scram:
+     * see node_server.py.
+     */
+    Cluster(String name, Map<String, Integer> levels, List<String> users, List<Map<String, Object>> wanted) {
         this.name = name;
-        JsonNode answer = NodeServer.ask(Map.of("do", "create", "name", name, "levels", levels, "nodes", wanted));
+        JsonNode answer = NodeServer.ask(
+            Map.of("do", "create", "name", name, "levels", levels, "users", users, "nodes", wanted));
         id = answer.get("cluster_id").asText();
         answer.get("nodes").forEach(this::keep);
     }
@@ -86,13 +90,13 @@ final class Cluster {
     }
 
     long metadataEnd() throws IOException {
-        return Wire.quorum(anyBroker().port()).currentVoters().stream().mapToLong(voter -> voter.logEndOffset()).max().orElse(0);
+        return Wire.quorum(anyBroker().askedPort()).currentVoters().stream().mapToLong(voter -> voter.logEndOffset()).max().orElse(0);
     }
 
     /** Where each node's copy of the metadata log ends, as the active controller has seen it. */
     Map<Integer, Long> metadataEnds() throws IOException {
         Map<Integer, Long> ends = new HashMap<>();
-        var log = Wire.quorum(anyBroker().port());
+        var log = Wire.quorum(anyBroker().askedPort());
         log.currentVoters().forEach(voter -> ends.put(voter.replicaId(), voter.logEndOffset()));
         log.observers().forEach(observer -> ends.put(observer.replicaId(), observer.logEndOffset()));
         return ends;
@@ -109,7 +113,7 @@ final class Cluster {
         });
         Eventually.is(PATIENCE_MS, "all brokers report the same metadata", () -> {
             Set<String> views = new HashSet<>();
-            for (Node broker : liveBrokers()) views.add(view(Wire.metadata(broker.port())));
+            for (Node broker : liveBrokers()) views.add(view(Wire.metadata(broker.askedPort())));
             return views.size() < 2;
         });
         // A broker applies configurations a moment after it fetched them, and no request reports that.

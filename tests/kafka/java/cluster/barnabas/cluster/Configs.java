@@ -14,7 +14,7 @@ final class Configs {
     private Configs() { }
 
     static Admin admin(Cluster cluster) {
-        return Admin.create(Map.of("bootstrap.servers", "localhost:" + cluster.anyBroker().port()));
+        return Admin.create(Map.of("bootstrap.servers", "localhost:" + cluster.anyBroker().askedPort()));
     }
 
     static Config ofBroker(Cluster cluster, Node node) throws Exception {

@@ -67,7 +67,7 @@ final class ControllerStandIn {
 
     private Map<String, Uuid> topicIds() throws IOException {
         Map<String, Uuid> ids = new HashMap<>();
-        Wire.metadata(cluster.anyBroker().port()).topicMetadata().forEach(topic -> ids.put(topic.topic(), topic.topicId()));
+        Wire.metadata(cluster.anyBroker().askedPort()).topicMetadata().forEach(topic -> ids.put(topic.topic(), topic.topicId()));
         return ids;
     }
 }

@@ -59,7 +59,7 @@ final class LogStandIn {
             .give("parentDir", directory.getParent())
             .give("parentDirFile", directory.getParentFile())
             .on("partitionMetadataFile", a -> Optional.of(new PartitionMetadataFile(PartitionMetadataFile.newFile(directory), null)))
-            .on("logStartOffset", a -> Wire.offset(node.port(), at, Wire.AS_DEBUGGER, Wire.EARLIEST))
+            .on("logStartOffset", a -> Wire.offset(node.askedPort(), at, Wire.AS_DEBUGGER, Wire.EARLIEST))
             .on("logEndOffset", a -> end())
             .on("logEndOffsetMetadata", a -> new LogOffsetMetadata(end()))
             .on("highWatermark", a -> highWatermark())
@@ -81,7 +81,7 @@ final class LogStandIn {
                 return segments.get(segments.size() - 1);
             })
             .on("appendAsLeader", a -> {
-                Wire.produce(node.port(), at, (MemoryRecords) a[0]);
+                Wire.produce(node.askedPort(), at, (MemoryRecords) a[0]);
                 return null;
             })
             .on("appendAsLeaderWithRecordVersion", a -> {
@@ -97,13 +97,13 @@ final class LogStandIn {
     }
 
     private long end() throws IOException {
-        return Wire.offset(node.port(), at, Wire.AS_DEBUGGER, Wire.LATEST);
+        return Wire.offset(node.askedPort(), at, Wire.AS_DEBUGGER, Wire.LATEST);
     }
 
     /** A leader reports its high watermark; that of a follower is in the checkpoint, a little old. */
     long highWatermark() throws IOException {
         Optional<Integer> leader = MetadataStandIn.partition(node, at).flatMap(partition -> partition.leaderId);
-        if (leader.equals(Optional.of(node.id))) return Wire.offset(node.port(), at, Wire.AS_CONSUMER, Wire.LATEST);
+        if (leader.equals(Optional.of(node.id))) return Wire.offset(node.askedPort(), at, Wire.AS_CONSUMER, Wire.LATEST);
         return files.checkpoint(HIGH_WATERMARKS, at);
     }
 
@@ -113,7 +113,7 @@ final class LogStandIn {
     }
 
     private OffsetResultHolder byTimestamp(long timestamp) throws IOException {
-        var found = Wire.listOffsets(node.port(), at, Wire.AS_DEBUGGER, timestamp);
+        var found = Wire.listOffsets(node.askedPort(), at, Wire.AS_DEBUGGER, timestamp);
         if (found.errorCode() != 0 || found.offset() < 0) return new OffsetResultHolder(Optional.empty());
         return new OffsetResultHolder(new FileRecords.TimestampAndOffset(found.timestamp(), found.offset(),
             found.leaderEpoch() < 0 ? Optional.empty() : Optional.of(found.leaderEpoch())));
@@ -153,7 +153,7 @@ final class LogStandIn {
         try (Admin admin = Configs.admin(cluster)) {
             setSegmentTime(admin, AlterConfigOp.OpType.SET);
             if (at.topic().equals(OFFSETS_TOPIC)) admin.alterConsumerGroupOffsets(groupOf(admin), Map.of(at, new OffsetAndMetadata(0))).all().get();
-            else Wire.produce(node.port(), at, MemoryRecords.withRecords(Compression.NONE, new SimpleRecord("roll".getBytes(), "roll".getBytes())));
+            else Wire.produce(node.askedPort(), at, MemoryRecords.withRecords(Compression.NONE, new SimpleRecord("roll".getBytes(), "roll".getBytes())));
             Eventually.is(PATIENCE_MS, at + " has a new segment", () -> files.baseOffsets().size() > segments);
             setSegmentTime(admin, AlterConfigOp.OpType.DELETE);
         }

@@ -32,6 +32,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 
 /** The records of the metadata log, as the files of a controller have them: what no answer to a client shows. */
 final class MetadataLog {
@@ -58,13 +59,21 @@ final class MetadataLog {
     /** Tests wait until each node's authorizer has the ACLs that they made. */
     Plugin<Authorizer> authorizer(Node node) {
         Authorizer authorizer = StandIn.of(Authorizer.class)
-            .on("acls", a -> acls(node).stream().filter(((AclBindingFilter) a[0])::matches).toList())
+            .on("acls", a -> acls(node, (AclBindingFilter) a[0]))
             .make();
         return Plugin.wrapInstance(authorizer, null, "authorizer.class.name");
     }
 
-    /** The ACLs that this node's copy of the log has. */
-    private List<AclBinding> acls(Node node) throws IOException {
+    /** The node's own answer, or else the ACLs of its copy of the log, which it may not have applied yet. */
+    private List<AclBinding> acls(Node node, AclBindingFilter filter) throws IOException {
+        if (node.plainPort().isPresent()) {
+            Optional<List<AclBinding>> answer = Wire.acls(node.askedPort(), filter);
+            if (answer.isPresent()) return answer.get();
+        }
+        return written(node).stream().filter(filter::matches).toList();
+    }
+
+    private List<AclBinding> written(Node node) throws IOException {
         Map<Uuid, AclBinding> acls = new LinkedHashMap<>();
         for (ApiMessage record : records(node)) {
             if (record instanceof AccessControlEntryRecord added) acls.put(added.id(), StandardAcl.fromRecord(added).toBinding());

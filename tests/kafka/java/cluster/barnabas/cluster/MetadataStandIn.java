@@ -44,7 +44,7 @@ final class MetadataStandIn {
     }
 
     static Optional<PartitionMetadata> partition(barnabas.cluster.Node broker, TopicPartition at) throws IOException {
-        return Wire.metadata(broker.port()).topicMetadata().stream().filter(topic -> topic.topic().equals(at.topic()))
+        return Wire.metadata(broker.askedPort()).topicMetadata().stream().filter(topic -> topic.topic().equals(at.topic()))
             .flatMap(topic -> topic.partitionMetadata().stream()).filter(partition -> partition.partition() == at.partition()).findFirst();
     }
 
@@ -55,7 +55,7 @@ final class MetadataStandIn {
     }
 
     private MetadataResponse metadata() throws IOException {
-        return Wire.metadata(broker.port());
+        return Wire.metadata(broker.askedPort());
     }
 
     private List<TopicMetadata> topics() throws IOException {

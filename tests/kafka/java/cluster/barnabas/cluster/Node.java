@@ -42,6 +42,17 @@ final class Node {
         return ports.values().iterator().next();
     }
 
+    /** The port of a listener in plain text, for the questions of stand-ins: HARNESS where the test has none (cluster.py). */
+    Optional<Integer> plainPort() {
+        String protocols = "," + settings.getOrDefault("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT").replace(" ", "") + ",";
+        return ports.entrySet().stream().filter(port -> protocols.contains("," + port.getKey() + ":PLAINTEXT,"))
+            .map(Map.Entry::getValue).findFirst();
+    }
+
+    int askedPort() {
+        return plainPort().orElseThrow(() -> new IllegalStateException(role + " " + id + " has no listener in plain text"));
+    }
+
     int port(String listener) {
         return Optional.ofNullable(ports.get(listener)).orElseThrow(() -> new IllegalArgumentException(role + " " + id + " has no listener " + listener));
     }
@@ -55,7 +66,7 @@ final class Node {
         if (config == null) config = new KafkaConfig(new HashMap<>(settings), false);
         if (!up || !isBroker()) return config;
         try {
-            Map<String, String> now = Wire.dynamicSettings(port(), id);
+            Map<String, String> now = Wire.dynamicSettings(askedPort(), id);
             if (!now.equals(dynamic)) {
                 dynamic = now;
                 Map<String, Object> all = new HashMap<>(config.originals());

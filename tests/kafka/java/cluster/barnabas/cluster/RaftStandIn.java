@@ -31,7 +31,7 @@ final class RaftStandIn {
     }
 
     private LeaderAndEpoch leaderAndEpoch() throws IOException {
-        var quorum = Wire.quorum(cluster.anyBroker().port());
+        var quorum = Wire.quorum(cluster.anyBroker().askedPort());
         return new LeaderAndEpoch(quorum.leaderId() < 0 ? OptionalInt.empty() : OptionalInt.of(quorum.leaderId()), quorum.leaderEpoch());
     }
 }

@@ -14,6 +14,7 @@ import net.bytebuddy.asm.Advice;
 
 import org.apache.kafka.common.config.types.Password;
 import org.apache.kafka.common.utils.Time;
+import org.apache.kafka.metadata.storage.Formatter;
 import org.apache.kafka.server.common.Feature;
 
 import org.junit.jupiter.api.TestInfo;
@@ -21,10 +22,13 @@ import org.junit.platform.launcher.LauncherSession;
 import org.junit.platform.launcher.LauncherSessionListener;
 
 import java.io.File;
+import java.lang.reflect.Field;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.stream.Collectors;
 
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
@@ -77,16 +81,36 @@ public final class ScalaClusters implements LauncherSessionListener {
             copy(overriding, settings);
             settings.forEach(Quorum::refuseGap);
             int id = Integer.parseInt(settings.getOrDefault("node.id", CONTROLLER));
-            settings.put("listeners", "CONTROLLER://localhost:0");
-            settings.put("listener.security.protocol.map", "CONTROLLER:PLAINTEXT");
-            settings.put("controller.listener.names", "CONTROLLER");
+            List<String> listeners = new ArrayList<>(List.of("CONTROLLER"));
+            List<String> protocols = new ArrayList<>(List.of("CONTROLLER:" + harness.controllerListenerSecurityProtocol()));
+            CollectionConverters.asJava(harness.extraControllerSecurityProtocols()).forEach(each -> {
+                listeners.add(each.name);
+                protocols.add(each.name + ":" + each.name);
+            });
+            settings.put("listeners", listeners.stream().map(each -> each + "://localhost:0").collect(Collectors.joining(",")));
+            settings.put("listener.security.protocol.map", String.join(",", protocols));
+            settings.put("controller.listener.names", String.join(",", listeners));
             settings.put("log.segment.delete.delay.ms", "1000");
             Map<Feature, Short> features = Map.of(Feature.TRANSACTION_VERSION, (short) (TestInfoUtils.isTransactionV2Enabled(test) ? 2 : 1));
             String name = test.getTestClass().orElseThrow().getSimpleName() + "." + test.getTestMethod().orElseThrow().getName();
-            Cluster cluster = new Cluster(name, Cluster.levels(harness.metadataVersion(), features),
+            Jaas.addTo(settings);
+            Cluster cluster = new Cluster(name, Cluster.levels(harness.metadataVersion(), features), users(harness),
                 List.of(Map.of("id", id, "role", "controller", "settings", settings)));
             cluster.start(List.of(id));
             return new Quorum(cluster, harness);
+        }
+
+        /** The users that the test asks Kafka's formatter to add. */
+        private static List<String> users(QuorumTestHarness harness) {
+            Formatter formatter = new Formatter();
+            harness.addFormatterSettings(formatter);
+            try {
+                Field arguments = Formatter.class.getDeclaredField("scramArguments");
+                arguments.setAccessible(true);
+                return ((List<?>) arguments.get(formatter)).stream().map(String.class::cast).toList();
+            } catch (ReflectiveOperationException e) {
+                throw new IllegalStateException(e);
+            }
         }
 
         private static void copy(Map<?, ?> from, Map<String, String> to) {
@@ -114,6 +138,7 @@ public final class ScalaClusters implements LauncherSessionListener {
             Map<String, String> settings = new HashMap<>();
             copy(config.originals(), settings);
             settings.forEach(Quorum::refuseGap);
+            Jaas.addTo(settings);
             List<String> dirs = config.logDirs().stream().map(dir -> new File(dir).getAbsolutePath()).toList();
             Node node = cluster.add(Map.of("id", config.nodeId(), "role", "broker", "settings", settings, "log_dirs", dirs));
             node.setConfig(config);

@@ -7,11 +7,17 @@ import barnabas.runner.Plan;
 
 import org.apache.kafka.clients.consumer.GroupProtocol;
 import org.apache.kafka.common.network.ListenerName;
+import org.apache.kafka.common.security.auth.SecurityProtocol;
 import org.apache.kafka.common.test.ClusterInstance;
+import org.apache.kafka.common.test.JaasModule;
+import org.apache.kafka.common.test.JaasUtils;
 import org.apache.kafka.common.test.api.ClusterConfig;
 import org.apache.kafka.common.test.api.Type;
+import org.apache.kafka.metadata.authorizer.StandardAuthorizer;
 import org.apache.kafka.server.fault.FaultHandlerException;
 
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -56,7 +62,7 @@ public final class TestCluster implements ClusterInstance {
         List<Map<String, Object>> nodes = new ArrayList<>();
         for (int i = 0; i < config.numControllers(); i++) nodes.add(node(FIRST_CONTROLLER + i, "controller", 1));
         for (int i = 0; i < config.numBrokers(); i++) nodes.add(node(i, "broker", config.numDisksPerBroker()));
-        cluster = new Cluster(name, Cluster.levels(config.metadataVersion(), config.features()), nodes);
+        cluster = new Cluster(name, Cluster.levels(config.metadataVersion(), config.features()), List.of(), nodes);
         for (Node node : cluster.ofRole("broker")) brokers.put(node.id, new BrokerStandIn(cluster, node).make());
         for (Node node : cluster.ofRole("controller")) controllers.put(node.id, new ControllerStandIn(cluster, node).make());
         cluster.start(List.copyOf(cluster.nodes.keySet()));
@@ -80,7 +86,28 @@ public final class TestCluster implements ClusterInstance {
         // Else the request tests would take versions that are not released.
         settings.putIfAbsent("unstable.api.versions.enable", "false");
         settings.putAll(config.perServerOverrideProperties().getOrDefault(id, Map.of()));
+        if (config.brokerSecurityProtocol() == SecurityProtocol.SASL_PLAINTEXT) addLogins(settings);
         return Map.of("id", id, "role", role, "settings", settings, "disks", disks);
+    }
+
+    /** What Kafka's own test kit adds: PLAIN, one administrator, and nobody else may do anything without an ACL. */
+    private static void addLogins(Map<String, String> settings) {
+        settings.putIfAbsent("sasl.enabled.mechanisms", "PLAIN");
+        settings.putIfAbsent("sasl.mechanism.inter.broker.protocol", "PLAIN");
+        settings.putIfAbsent("sasl.mechanism.controller.protocol", "PLAIN");
+        settings.putIfAbsent("authorizer.class.name", StandardAuthorizer.class.getName());
+        settings.putIfAbsent("allow.everyone.if.no.acl.found", "false");
+        settings.putIfAbsent("super.users", "User:" + JaasUtils.KAFKA_PLAIN_ADMIN);
+        JaasModule logins = JaasModule.plainLoginModule(JaasUtils.KAFKA_PLAIN_ADMIN, JaasUtils.KAFKA_PLAIN_ADMIN_PASSWORD, false, Map.of(
+            JaasUtils.KAFKA_PLAIN_USER1, JaasUtils.KAFKA_PLAIN_USER1_PASSWORD,
+            JaasUtils.KAFKA_PLAIN_ADMIN, JaasUtils.KAFKA_PLAIN_ADMIN_PASSWORD));
+        try {
+            JaasUtils.refreshJavaLoginConfigParam(JaasUtils.writeJaasContextsToFile(
+                Set.of(new JaasUtils.JaasSection(JaasUtils.KAFKA_SERVER_CONTEXT_NAME, List.of(logins)))));
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+        Jaas.addTo(settings);
     }
 
     /** Ends the cluster. Throws if a node had ended by itself. */

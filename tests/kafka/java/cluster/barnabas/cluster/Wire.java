@@ -1,6 +1,8 @@
 package barnabas.cluster;
 
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.acl.AclBinding;
+import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.message.DescribeConfigsRequestData;
 import org.apache.kafka.common.message.DescribeConfigsRequestData.DescribeConfigsResource;
@@ -16,6 +18,8 @@ import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.requests.AbstractRequest;
 import org.apache.kafka.common.requests.AbstractResponse;
+import org.apache.kafka.common.requests.DescribeAclsRequest;
+import org.apache.kafka.common.requests.DescribeAclsResponse;
 import org.apache.kafka.common.requests.DescribeConfigsRequest;
 import org.apache.kafka.common.requests.DescribeConfigsResponse;
 import org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource;
@@ -34,6 +38,7 @@ import java.net.Socket;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 
 /** Single questions to single nodes. */
 final class Wire {
@@ -44,6 +49,7 @@ final class Wire {
     private static final short PRODUCE = 12;
     private static final short DESCRIBE_QUORUM = 2;
     private static final short DESCRIBE_CONFIGS = 4;
+    private static final short DESCRIBE_ACLS = 3;
 
     static final long LATEST = -1;
     static final long EARLIEST = -2;
@@ -102,6 +108,12 @@ final class Wire {
             if (dynamic && each.value() != null) settings.put(each.name(), each.value());
         }
         return settings;
+    }
+
+    /** The ACLs that a node's authorizer has; empty if it does not answer those who have not logged in. */
+    static Optional<List<AclBinding>> acls(int port, AclBindingFilter filter) throws IOException {
+        DescribeAclsResponse answer = ask(port, new DescribeAclsRequest.Builder(filter).build(DESCRIBE_ACLS));
+        return answer.error().error() == Errors.NONE ? Optional.of(DescribeAclsResponse.aclBindings(answer.acls())) : Optional.empty();
     }
 
     /** The metadata log as the active controller reports it. */
