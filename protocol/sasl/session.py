@@ -15,6 +15,7 @@ from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode, MalformedMessage
 from barnabas.protocol.framing import parse_request_header, response_prefix
 from barnabas.protocol.headers import RequestHeader
+from barnabas.protocol.messages.api_versions import ApiVersionsResponse
 from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from barnabas.protocol.sasl.mechanism import Authenticated, SaslRefused, ServerMechanism, ServerMechanisms
@@ -193,8 +194,7 @@ class SaslSession:
         try:
             header, position = parse_request_header(memoryview(frame))
             if header.request_api_key != ApiKey.SASL_AUTHENTICATE:
-                reason = f"{_name(header.request_api_key)} instead of SaslAuthenticate"
-                return Reaction(Action.CLOSE, reason=reason)
+                return self._react_to_other_request(header)
             request = _decoded(header, frame, position)
         except MalformedMessage as error:
             return Reaction(Action.CLOSE, reason=str(error))
@@ -208,6 +208,21 @@ class SaslSession:
             return Reaction(Action.FAIL, _encoded(header, refusal), reason)
         response = SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=lifetime_ms)
         return self._answer(_encoded(header, response))
+
+    def _react_to_other_request(self, header: RequestHeader) -> Reaction:
+        """A client that asks for versions, or shakes hands, where a token is due learns of its mistake."""
+        reason = f"{_name(header.request_api_key)} instead of SaslAuthenticate"
+        spec = API_SPECS[ApiKey(header.request_api_key)]
+        if not spec.min_version <= header.request_api_version <= spec.max_version:
+            return Reaction(Action.CLOSE, reason=reason)
+        code = ErrorCode.ILLEGAL_SASL_STATE
+        if header.request_api_key == ApiKey.API_VERSIONS:
+            return Reaction(Action.FAIL, _encoded(header, ApiVersionsResponse(error_code=code)), reason)
+        if header.request_api_key == ApiKey.SASL_HANDSHAKE:
+            names = list(self.rules.mechanisms)
+            refusal = SaslHandshakeResponse(error_code=code, mechanisms=names)
+            return Reaction(Action.FAIL, _encoded(header, refusal), reason)
+        return Reaction(Action.CLOSE, reason=reason)
 
     def _react_to_bare_token(self, token: bytes, now: Now) -> Reaction:
         """SaslHandshake version 0: no request says what a failure is, so the connection only closes."""

@@ -43,6 +43,10 @@ _ANONYMOUS = "User:ANONYMOUS"
 _DEFAULT_PROTOCOLS = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 
 
+TIER, TIER_FOLDER = "remote.log.storage.manager.class.name", "rsm.config.dir"
+"""Kafka's storage for tests makes a temporary folder of its own."""
+
+
 def _new_id() -> str:
     return uuid_to_string(random_uuid(random.SystemRandom()))
 
@@ -79,13 +83,14 @@ class Cluster:
         disks = [str(self.folder / f"{role}-{identity}-disk-{disk}") for disk in range(wanted.get("disks", 1))]
         log_dirs = wanted.get("log_dirs") or disks
         ports: dict[str, int] = {}
-        if role == "broker":
-            settings = _with_plaintext(settings)
+        settings = _with_plaintext(settings, role)
         for key in ("listeners", "advertised.listeners"):
             if settings.get(key):
                 settings[key] = ",".join(self._with_port(each, ports) for each in settings[key].split(","))
         if settings.get(PERSISTER) == "":
             settings = SHARE_STATE | settings
+        if settings.get(TIER, "").endswith(".LocalTieredStorage"):
+            settings.setdefault(TIER_FOLDER, str(self.folder / "tier"))
         for key in ("log.dir", "broker.id"):
             settings.pop(key, None)
         settings |= {"process.roles": role, "node.id": str(identity), "log.dirs": ",".join(log_dirs)}
@@ -163,8 +168,8 @@ class Cluster:
         return reports
 
 
-def _with_plaintext(settings: dict[str, str]) -> dict[str, str]:
-    """The settings of a broker that has a listener in plain text."""
+def _with_plaintext(settings: dict[str, str], role: str) -> dict[str, str]:
+    """The settings of a node that answers questions in plain text; controllers get them from their brokers."""
     protocols = settings.get("listener.security.protocol.map") or _DEFAULT_PROTOCOLS
     plaintext = {
         name.strip()
@@ -174,10 +179,12 @@ def _with_plaintext(settings: dict[str, str]) -> dict[str, str]:
     names = {each.strip().partition("://")[0] for each in settings.get("listeners", "").split(",")}
     if not names - {""} or names & plaintext:
         return settings
-    added = {"listener.security.protocol.map": f"{protocols},{HARNESS}:PLAINTEXT"}
-    for key in ("listeners", "advertised.listeners"):
-        if settings.get(key):
-            added[key] = f"{settings[key]},{HARNESS}://localhost:0"
+    added = {}
+    if role == "broker":
+        added["listener.security.protocol.map"] = f"{protocols},{HARNESS}:PLAINTEXT"
+        for key in ("listeners", "advertised.listeners"):
+            if settings.get(key):
+                added[key] = f"{settings[key]},{HARNESS}://localhost:0"
     if settings.get("authorizer.class.name"):
         added["super.users"] = ";".join(filter(None, [settings.get("super.users"), _ANONYMOUS]))
     return settings | added

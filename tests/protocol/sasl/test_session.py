@@ -63,7 +63,9 @@ class Door:
 
     def ask(self, request: Message, version: int | None = None) -> Any:
         """The answer, decoded."""
-        reaction = self.send(request, version)
+        return self.answered(request, self.send(request, version), version)
+
+    def answered(self, request: Message, reaction: Reaction, version: int | None = None) -> Any:
         assert reaction.answer is not None
         spec = API_SPECS[ApiKey(request.API_KEY)]
         frame = bytearray(b"".join(reaction.answer))
@@ -168,12 +170,22 @@ def test_other_requests_before_the_handshake_close_the_connection(request_: Mess
     assert reaction.reason == f"{name} before authentication"
 
 
-@pytest.mark.parametrize("request_", [MetadataRequest(), ApiVersionsRequest(), SaslHandshakeRequest(mechanism="KNOCK")])
-def test_other_requests_among_the_tokens_close_the_connection(request_: Message) -> None:
+def test_other_requests_among_the_tokens_close_the_connection() -> None:
+    door = Door()
+    door.shake()
+    reaction = door.send(MetadataRequest())
+    assert reaction.action is Action.CLOSE
+    assert reaction.reason.endswith("instead of SaslAuthenticate")
+
+
+@pytest.mark.feature("SE-03")
+@pytest.mark.parametrize("request_", [ApiVersionsRequest(), SaslHandshakeRequest(mechanism="KNOCK")])
+def test_requests_of_the_beginning_are_refused_among_the_tokens(request_: Message) -> None:
     door = Door()
     door.shake()
     reaction = door.send(request_)
-    assert reaction.action is Action.CLOSE
+    assert reaction.action is Action.FAIL
+    assert door.answered(request_, reaction).error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert reaction.reason.endswith("instead of SaslAuthenticate")
 
 

@@ -85,6 +85,7 @@ final class BrokerStandIn {
             .on("groupCoordinator", a -> groups.get())
             .on("lifecycleManager", a -> life.get())
             .on("raftManager", a -> raft.make())
+            .on("quotaManagers", a -> new QuotaStandIn(node).managers())
             .on("authorizerPlugin", a -> Option.apply(new MetadataLog(cluster).authorizer(node)))
             .make();
     }
@@ -189,6 +190,7 @@ final class BrokerStandIn {
         return StandIn.of(SocketServer.class)
             .on("boundPort", a -> node.port(((ListenerName) a[0]).value()))
             .on("config", a -> node.config())
+            .on("connectionQuotas", a -> new QuotaStandIn(node).connections())
             .make();
     }
 
@@ -204,11 +206,13 @@ final class BrokerStandIn {
             .give("clusterId", cluster.id)
             .on("metadataCache", a -> metadata.get())
             .on("authorizerPlugin", a -> Option.apply(new MetadataLog(cluster).authorizer(node)))
+            .on("quotas", a -> new QuotaStandIn(node).managers())
             .make();
     }
 
     private GroupCoordinator groupCoordinator() {
         return StandIn.of(GroupCoordinator.class)
+            .on("groupConfig", a -> Configs.ofGroup(cluster, (String) a[0]))
             .on("groupMetadataTopicConfigs", a -> {
                 // The settings that brokers give to __consumer_offsets when they make it.
                 Properties settings = new Properties();

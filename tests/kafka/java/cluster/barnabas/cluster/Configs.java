@@ -2,12 +2,15 @@ package barnabas.cluster;
 
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.Config;
+import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.coordinator.group.GroupConfig;
 import org.apache.kafka.server.config.ServerTopicConfigSynonyms;
 
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 
 /** Settings that are in force, as a node reports them. */
 final class Configs {
@@ -23,6 +26,13 @@ final class Configs {
 
     static Map<String, String> ofTopic(Cluster cluster, String topic) throws Exception {
         return values(of(cluster, new ConfigResource(ConfigResource.Type.TOPIC, topic)));
+    }
+
+    /** The settings of a group, if any were given to it. */
+    static Optional<GroupConfig> ofGroup(Cluster cluster, String group) throws Exception {
+        Config config = of(cluster, new ConfigResource(ConfigResource.Type.GROUP, group));
+        boolean any = config.entries().stream().anyMatch(entry -> entry.source() == ConfigEntry.ConfigSource.DYNAMIC_GROUP_CONFIG);
+        return any ? Optional.of(new GroupConfig(values(config))) : Optional.empty();
     }
 
     /** The settings that a topic without its own has on this broker, by their names as a topic's settings. */

@@ -4,6 +4,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.acl.AclBinding;
 import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.message.DescribeClientQuotasResponseData;
 import org.apache.kafka.common.message.DescribeConfigsRequestData;
 import org.apache.kafka.common.message.DescribeConfigsRequestData.DescribeConfigsResource;
 import org.apache.kafka.common.message.DescribeQuorumResponseData;
@@ -16,10 +17,13 @@ import org.apache.kafka.common.message.ProduceRequestData.PartitionProduceData;
 import org.apache.kafka.common.message.ProduceRequestData.TopicProduceData;
 import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.record.internal.MemoryRecords;
+import org.apache.kafka.common.quota.ClientQuotaFilter;
 import org.apache.kafka.common.requests.AbstractRequest;
 import org.apache.kafka.common.requests.AbstractResponse;
 import org.apache.kafka.common.requests.DescribeAclsRequest;
 import org.apache.kafka.common.requests.DescribeAclsResponse;
+import org.apache.kafka.common.requests.DescribeClientQuotasRequest;
+import org.apache.kafka.common.requests.DescribeClientQuotasResponse;
 import org.apache.kafka.common.requests.DescribeConfigsRequest;
 import org.apache.kafka.common.requests.DescribeConfigsResponse;
 import org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource;
@@ -50,6 +54,7 @@ final class Wire {
     private static final short DESCRIBE_QUORUM = 2;
     private static final short DESCRIBE_CONFIGS = 4;
     private static final short DESCRIBE_ACLS = 3;
+    private static final short DESCRIBE_CLIENT_QUOTAS = 1;
 
     static final long LATEST = -1;
     static final long EARLIEST = -2;
@@ -108,6 +113,13 @@ final class Wire {
             if (dynamic && each.value() != null) settings.put(each.name(), each.value());
         }
         return settings;
+    }
+
+    static List<DescribeClientQuotasResponseData.EntryData> clientQuotas(int port) throws IOException {
+        DescribeClientQuotasResponse answer = ask(port,
+            new DescribeClientQuotasRequest.Builder(ClientQuotaFilter.all()).build(DESCRIBE_CLIENT_QUOTAS));
+        if (answer.data().errorCode() != Errors.NONE.code()) throw new IOException(Errors.forCode(answer.data().errorCode()).message());
+        return answer.data().entries();
     }
 
     /** The ACLs that a node's authorizer has; empty if it does not answer those who have not logged in. */
