@@ -242,6 +242,16 @@ def to_text(value: Value) -> str | None:
     return repr(value).replace("e+", "E") if isinstance(value, float) else str(value)
 
 
+OF_ONE_LISTENER = frozenset(
+    [
+        "ssl.key.password",
+        *(f"ssl.keystore.{it}" for it in ("certificate.chain", "key", "location", "password", "type")),
+        *(f"ssl.truststore.{it}" for it in ("certificates", "location", "password", "type")),
+    ]
+)
+"""Keys and certificates: while a broker runs they change under the prefix of a listener only."""
+
+
 def validate_broker_config(name: str, value: str, *, for_all: bool) -> None:
     """Raises `SettingsError` unless running brokers take `value` for `name`: one broker, or all with `for_all`. Unknown
     names are accepted, as in Kafka: they may belong to a plug-in.
@@ -251,6 +261,8 @@ def validate_broker_config(name: str, value: str, *, for_all: bool) -> None:
         return
     if definition.update == "read-only":
         raise SettingsError("cannot be altered: it is read from the broker's file when it starts", name)
+    if name in OF_ONE_LISTENER:
+        raise SettingsError(f"can be altered for one listener at a time: listener.name.LISTENER.{name}", name)
     if for_all and definition.update == "per-broker":
         raise SettingsError("can be altered for one broker at a time, not for all brokers", name)
     definition.parse(value)

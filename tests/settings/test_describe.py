@@ -155,6 +155,9 @@ def test_values_print_as_in_kafkas_tools(value: bool | int | float | list[str], 
         ("node.id", "5", False, "when it starts"),
         ("log.retention.ms", "x", True, "log.retention.ms=x: not a whole number"),
         ("log.retention.mss", "5", True, None),
+        ("ssl.truststore.type", "PKCS12", False, "listener.name.LISTENER.ssl.truststore.type"),
+        ("listener.name.internal.ssl.truststore.type", "PKCS12", False, None),
+        ("listener.name.internal.ssl.truststore.type", "PKCS12", True, "one broker at a time"),
     ],
 )
 def test_which_changes_running_brokers_take(name: str, value: str, for_all: bool, message: str | None) -> None:
