@@ -18,6 +18,7 @@ from barnabas.protocol.primitives import uuid_to_string
 from barnabas.protocol.schema import Message
 from barnabas.runtime.disk import RealDisk
 from barnabas.runtime.uuids import random_uuid
+from barnabas.settings.node import HTTP_LISTENER
 from tests.kafka.node import Node, Refused, comes_true
 from tests.kafka.ports import Ports
 
@@ -89,6 +90,8 @@ class Cluster:
                 settings[key] = ",".join(self._with_port(each, ports) for each in settings[key].split(","))
         if settings.get(PERSISTER) == "":
             settings = SHARE_STATE | settings
+        if role == "broker":
+            settings[HTTP_LISTENER] = f"127.0.0.1:{self.ports.draw()}"
         if settings.get(TIER, "").endswith(".LocalTieredStorage"):
             settings.setdefault(TIER_FOLDER, str(self.folder / "tier"))
         for key in ("log.dir", "broker.id"):

@@ -17,6 +17,7 @@ import org.apache.kafka.common.requests.MetadataResponse;
 import org.apache.kafka.coordinator.group.GroupCoordinator;
 import org.apache.kafka.image.loader.MetadataLoader;
 import org.apache.kafka.metadata.BrokerState;
+import org.apache.kafka.common.metrics.Metrics;
 import org.apache.kafka.metadata.KRaftMetadataCache;
 import org.apache.kafka.server.BrokerLifecycleManager;
 import org.apache.kafka.storage.internals.log.LogCleaner;
@@ -51,12 +52,14 @@ final class BrokerStandIn {
     private final Supplier<SharedServer> shared = StandIn.lazy(this::sharedServer);
     private final Supplier<KafkaApis> apis = StandIn.lazy(this::apis);
     private final Supplier<GroupCoordinator> groups = StandIn.lazy(this::groupCoordinator);
+    private final Supplier<Metrics> metrics;
     private final Supplier<BrokerLifecycleManager> life = StandIn.lazy(this::lifecycle);
 
     BrokerStandIn(Cluster cluster, Node node) {
         this.cluster = cluster;
         this.node = node;
         raft = new RaftStandIn(cluster);
+        metrics = StandIn.lazy(() -> new MetricsStandIn(node).make());
         metadata = StandIn.lazy(() -> new MetadataStandIn(node).make());
     }
 
@@ -85,6 +88,7 @@ final class BrokerStandIn {
             .on("groupCoordinator", a -> groups.get())
             .on("lifecycleManager", a -> life.get())
             .on("raftManager", a -> raft.make())
+            .on("metrics", a -> metrics.get())
             .on("quotaManagers", a -> new QuotaStandIn(node).managers())
             .on("authorizerPlugin", a -> Option.apply(new MetadataLog(cluster).authorizer(node)))
             .make();

@@ -97,6 +97,11 @@ public final class ScalaClusters implements LauncherSessionListener {
             Cluster cluster = new Cluster(name, Cluster.levels(harness.metadataVersion(), features), users(harness),
                 List.of(Map.of("id", id, "role", "controller", "settings", settings)));
             cluster.start(List.of(id));
+            try {
+                MetricsStandIn.registerThrottleTimes(cluster);
+            } catch (ReflectiveOperationException e) {
+                throw new IllegalStateException(e);
+            }
             return new Quorum(cluster, harness);
         }
 

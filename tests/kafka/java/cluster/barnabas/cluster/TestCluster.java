@@ -86,18 +86,23 @@ public final class TestCluster implements ClusterInstance {
         // Else the request tests would take versions that are not released.
         settings.putIfAbsent("unstable.api.versions.enable", "false");
         settings.putAll(config.perServerOverrideProperties().getOrDefault(id, Map.of()));
+        SecurityProtocol own = role.equals("broker") ? config.brokerSecurityProtocol() : config.controllerSecurityProtocol();
+        if (own == SecurityProtocol.SASL_PLAINTEXT) addRights(settings);
         if (config.brokerSecurityProtocol() == SecurityProtocol.SASL_PLAINTEXT) addLogins(settings);
         return Map.of("id", id, "role", role, "settings", settings, "disks", disks);
     }
 
     /** What Kafka's own test kit adds: PLAIN, one administrator, and nobody else may do anything without an ACL. */
-    private static void addLogins(Map<String, String> settings) {
+    private static void addRights(Map<String, String> settings) {
         settings.putIfAbsent("sasl.enabled.mechanisms", "PLAIN");
         settings.putIfAbsent("sasl.mechanism.inter.broker.protocol", "PLAIN");
         settings.putIfAbsent("sasl.mechanism.controller.protocol", "PLAIN");
         settings.putIfAbsent("authorizer.class.name", StandardAuthorizer.class.getName());
         settings.putIfAbsent("allow.everyone.if.no.acl.found", "false");
         settings.putIfAbsent("super.users", "User:" + JaasUtils.KAFKA_PLAIN_ADMIN);
+    }
+
+    private static void addLogins(Map<String, String> settings) {
         JaasModule logins = JaasModule.plainLoginModule(JaasUtils.KAFKA_PLAIN_ADMIN, JaasUtils.KAFKA_PLAIN_ADMIN_PASSWORD, false, Map.of(
             JaasUtils.KAFKA_PLAIN_USER1, JaasUtils.KAFKA_PLAIN_USER1_PASSWORD,
             JaasUtils.KAFKA_PLAIN_ADMIN, JaasUtils.KAFKA_PLAIN_ADMIN_PASSWORD));

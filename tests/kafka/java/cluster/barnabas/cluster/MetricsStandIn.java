@@ -1,0 +1,127 @@
+package barnabas.cluster;
+
+import barnabas.cluster.Scrape.Sample;
+
+import org.apache.kafka.common.MetricName;
+import org.apache.kafka.common.metrics.KafkaMetric;
+import org.apache.kafka.common.metrics.Metrics;
+import org.apache.kafka.server.metrics.KafkaYammerMetrics;
+
+import com.yammer.metrics.core.Histogram;
+import com.yammer.metrics.core.Metric;
+import com.yammer.metrics.core.MetricsRegistry;
+
+import org.mockito.Mockito;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.lang.reflect.Method;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.function.Supplier;
+import java.util.stream.Collectors;
+
+/** A broker's metrics of quotas and logins, as its page reports them. */
+final class MetricsStandIn {
+    /** Group of Kafka's throttle-time, and the family that has a sample for each client that it knows. */
+    private static final Map<String, String> USED = Map.of("Produce", "produce_byte_rate", "Fetch", "fetch_byte_rate",
+        "Request", "request_request_time", "ControllerMutation", "controllermutation_mutation_rate");
+    private static final List<String> LOGINS = List.of("successful-authentication-total", "failed-authentication-total",
+        "successful-reauthentication-total", "failed-reauthentication-total", "successful-authentication-no-reauth-total",
+        "expired-connections-killed-count");
+    private static final String PREFIX = "kafka_server_";
+
+    private final Scrape scrape;
+
+    MetricsStandIn(Node node) {
+        scrape = new Scrape(node);
+    }
+
+    Metrics make() {
+        return StandIn.of(Metrics.class)
+            .on("metricName", a -> name(a))
+            .on("metrics", a -> new Known())
+            .on("metric", a -> new Known().get(a[0]))
+            .make();
+    }
+
+    /** All overloads: name and group, maybe a description, maybe tags as a map or one after the other. */
+    private static MetricName name(Object[] arguments) {
+        Map<String, String> tags = new HashMap<>();
+        for (int i = 2; i < arguments.length; i++)
+            if (arguments[i] instanceof Map<?, ?> map) map.forEach((key, value) -> tags.put((String) key, (String) value));
+        return new MetricName((String) arguments[0], (String) arguments[1], "", tags);
+    }
+
+    /** What is here can also be enumerated; to ask for anything else skips the test. */
+    private final class Known extends HashMap<MetricName, KafkaMetric> {
+        Known() throws IOException {
+            for (Map.Entry<String, String> group : USED.entrySet())
+                for (Sample used : scrape.samples(PREFIX + group.getValue())) {
+                    Map<String, String> tags = Map.of("user", used.labels().get("user"), "client-id", used.labels().get("client_id"));
+                    put("throttle-time", group.getKey(), tags,
+                        () -> value(PREFIX + group.getKey().toLowerCase(Locale.ROOT) + "_throttle_time", used.labels()));
+                }
+            put("exempt-request-time", "Request", Map.of(), () -> value(PREFIX + "request_exempt_request_time", Map.of()));
+            for (String login : LOGINS)
+                for (Sample count : scrape.samples(family(login)))
+                    put(login, "socket-server-metrics", Map.of("listener", count.labels().get("listener")), () -> value(family(login), count.labels()));
+        }
+
+        private void put(String name, String group, Map<String, String> tags, Supplier<Double> value) {
+            put(new MetricName(name, group, "", tags), StandIn.of(KafkaMetric.class).on("metricValue", a -> value.get()).make());
+        }
+
+        @Override
+        public KafkaMetric get(Object name) {
+            String wanted = ((MetricName) name).name();
+            if (!wanted.equals("throttle-time") && !wanted.equals("exempt-request-time") && !LOGINS.contains(wanted))
+                throw Unanswered.because("INTERNALS: the metric " + wanted);
+            return super.get(name);
+        }
+    }
+
+    private static String family(String login) {
+        String family = PREFIX + "socketservermetrics_" + login.replace('-', '_');
+        return family.endsWith("_total") ? family : family + "_total";
+    }
+
+    /** NaN if there is no such sample: the client was never held back. */
+    private double value(String family, Map<String, String> labels) {
+        try {
+            return scrape.samples(family).stream().filter(sample -> sample.labels().equals(labels)).mapToDouble(Sample::value).findFirst()
+                .orElse(Double.NaN);
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    /**
+     * Tests look for these histograms in the registry of their own process. Their largest value is the sum of all brokers
+     * here: tests compare it with 0.
+     */
+    static void registerThrottleTimes(Cluster cluster) throws ReflectiveOperationException {
+        Map<Node, Scrape> scrapes = new HashMap<>();
+        MetricsRegistry registry = KafkaYammerMetrics.defaultRegistry();
+        Method add = MetricsRegistry.class.getDeclaredMethod("getOrAdd", com.yammer.metrics.core.MetricName.class, Metric.class);
+        add.setAccessible(true);
+        for (Map.Entry<String, String> request : Map.of("Produce", "Produce", "FetchConsumer", "Fetch").entrySet()) {
+            var name = KafkaYammerMetrics.getMetricName("kafka.network", "RequestMetrics", "ThrottleTimeMs",
+                new LinkedHashMap<>(Map.of("request", request.getKey())));
+            registry.removeMetric(name);
+            add.invoke(registry, name, Mockito.mock(Histogram.class, call ->
+                call.getMethod().getName().equals("max") ? throttled(cluster, scrapes, request.getValue()) : Mockito.RETURNS_DEFAULTS.answer(call)));
+        }
+    }
+
+    private static double throttled(Cluster cluster, Map<Node, Scrape> scrapes, String request) throws IOException {
+        double sum = 0;
+        for (Node broker : cluster.liveBrokers())
+            for (Sample sample : scrapes.computeIfAbsent(broker, Scrape::new).samples("kafka_network_requestmetrics_throttletimems_total"))
+                if (sample.labels().get("request").equals(request)) sum += sample.value();
+        return sum;
+    }
+}
