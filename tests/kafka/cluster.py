@@ -20,6 +20,7 @@ from barnabas.runtime.disk import RealDisk
 from barnabas.runtime.uuids import random_uuid
 from barnabas.settings.node import HTTP_LISTENER
 from tests.kafka.node import Node, Refused, comes_true
+from tests.kafka.peers import take_builders
 from tests.kafka.ports import Ports
 
 STOP_SECONDS = 30.0
@@ -84,6 +85,7 @@ class Cluster:
         disks = [str(self.folder / f"{role}-{identity}-disk-{disk}") for disk in range(wanted.get("disks", 1))]
         log_dirs = wanted.get("log_dirs") or disks
         ports: dict[str, int] = {}
+        peers = take_builders(settings)
         settings = _with_plaintext(settings, role)
         for key in ("listeners", "advertised.listeners"):
             if settings.get(key):
@@ -97,7 +99,7 @@ class Cluster:
         for key in ("log.dir", "broker.id"):
             settings.pop(key, None)
         settings |= {"process.roles": role, "node.id": str(identity), "log.dirs": ",".join(log_dirs)}
-        return Node(identity, role, settings, log_dirs, ports, self.folder)
+        return Node(identity, role, settings, log_dirs, ports, self.folder, peers)
 
     def _with_port(self, listener: str, ports: dict[str, int]) -> str:
         name, _, address = listener.strip().partition("://")

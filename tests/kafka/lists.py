@@ -55,6 +55,11 @@ def never() -> list[str]:
     return [test for test, _ in _rows("never.tsv")]
 
 
+def principals() -> list[tuple[str, str, str]]:
+    """Builder, listener and principal."""
+    return [(builder, listener, principal) for builder, listener, principal in _rows("principals.tsv")]
+
+
 def selection_pattern() -> str:
     """Fits Class.method of all tests of the selection."""
     chosen = [rf"{re.escape(each.simple_name)}\.({each.selection})" for each in classes() if each.selection]

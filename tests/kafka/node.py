@@ -8,13 +8,15 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 
 from barnabas.cluster.plan import MODULES
+from barnabas.runtime.identity import Principal
 from barnabas.runtime.process import ArgumentError, Program, read_config, run_program
 from barnabas.settings.errors import SettingsError
+from tests.kafka.peers import name_peers
 
 _POLL_SECONDS = 0.02
 _PR_SET_PDEATHSIG = 1
@@ -37,6 +39,8 @@ class Node:
     ports: dict[str, int]
     """By name of the listener."""
     folder: Path
+    peers: dict[str, Principal] = field(default_factory=dict)
+    """Principals of the peers of listeners in plain text."""
     pid: int | None = None
     asked_to_end: bool = False
     ended_by_itself: bool = False
@@ -51,12 +55,13 @@ class Node:
 
     @property
     def plaintext_port(self) -> int:
-        """Of a broker; every one has such a listener."""
+        """Of a broker, where it may be asked everything: that of other brokers, if it is in plain text."""
         protocols = self.settings.get("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT").split(",")
         named = {
             name.strip() for name, _, protocol in (each.partition(":") for each in protocols) if protocol == "PLAINTEXT"
         }
-        return next(port for name, port in self.ports.items() if name in named)
+        between = self.settings.get("inter.broker.listener.name", "")
+        return next(self.ports[name] for name in (between, *self.ports) if name in named and name in self.ports)
 
     @property
     def settings_file(self) -> Path:
@@ -85,6 +90,8 @@ class Node:
             null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, 0)
             os.dup2(null, 1)
+            if self.peers:
+                name_peers(self.peers)
             code = run_program(program, str(self.folder / f"{self.name}.log"))
         finally:
             os._exit(code)

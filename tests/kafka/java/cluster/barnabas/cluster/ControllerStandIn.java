@@ -53,6 +53,7 @@ final class ControllerStandIn {
 
     private Controller controller() {
         return StandIn.of(Controller.class)
+            .on("isActive", a -> Wire.quorum(cluster.anyBroker().askedPort()).leaderId() == node.id)
             .on("findAllTopicIds", a -> CompletableFuture.completedFuture(topicIds()))
             .on("findTopicIds", a -> {
                 Map<String, Uuid> known = topicIds();

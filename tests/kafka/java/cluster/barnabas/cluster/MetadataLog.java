@@ -56,10 +56,12 @@ final class MetadataLog {
             && change.leaderRecoveryState() == LeaderRecoveryState.RECOVERING.value()).count();
     }
 
-    /** Tests wait until each node's authorizer has the ACLs that they made. */
+    /** Tests make ACLs by the authorizer of the active controller, and wait until each node's authorizer has them. */
     Plugin<Authorizer> authorizer(Node node) {
         Authorizer authorizer = StandIn.of(Authorizer.class)
             .on("acls", a -> acls(node, (AclBindingFilter) a[0]))
+            .on("createAcls", a -> Acls.create(cluster, (List<?>) a[1]))
+            .on("deleteAcls", a -> Acls.delete(cluster, (List<?>) a[1]))
             .make();
         return Plugin.wrapInstance(authorizer, null, "authorizer.class.name");
     }

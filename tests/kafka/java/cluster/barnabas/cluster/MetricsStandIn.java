@@ -7,6 +7,7 @@ import org.apache.kafka.common.metrics.KafkaMetric;
 import org.apache.kafka.common.metrics.Metrics;
 import org.apache.kafka.server.metrics.KafkaYammerMetrics;
 
+import com.yammer.metrics.core.Gauge;
 import com.yammer.metrics.core.Histogram;
 import com.yammer.metrics.core.Metric;
 import com.yammer.metrics.core.MetricsRegistry;
@@ -59,6 +60,7 @@ final class MetricsStandIn {
     /** What is here can also be enumerated; to ask for anything else skips the test. */
     private final class Known extends HashMap<MetricName, KafkaMetric> {
         Known() throws IOException {
+            scrape.refresh();
             for (Map.Entry<String, String> group : USED.entrySet())
                 for (Sample used : scrape.samples(PREFIX + group.getValue())) {
                     Map<String, String> tags = Map.of("user", used.labels().get("user"), "client-id", used.labels().get("client_id"));
@@ -100,28 +102,43 @@ final class MetricsStandIn {
     }
 
     /**
-     * Tests look for these histograms in the registry of their own process. Their largest value is the sum of all brokers
+     * Tests look for these in the registry of their own process. The largest throttle time is the sum of those of all brokers
      * here: tests compare it with 0.
      */
-    static void registerThrottleTimes(Cluster cluster) throws ReflectiveOperationException {
+    static void register(Cluster cluster) throws ReflectiveOperationException {
         Map<Node, Scrape> scrapes = new HashMap<>();
+        for (Map.Entry<String, String> request : Map.of("Produce", "Produce", "FetchConsumer", "Fetch").entrySet()) {
+            Histogram histogram = Mockito.mock(Histogram.class, call -> call.getMethod().getName().equals("max")
+                ? sum(cluster, scrapes, "kafka_network_requestmetrics_throttletimems_total", Map.of("request", request.getValue()))
+                : Mockito.RETURNS_DEFAULTS.answer(call));
+            register("RequestMetrics", "ThrottleTimeMs", Map.of("request", request.getKey()), histogram);
+        }
+        register("SocketServer", "ExpiredConnectionsKilledCount", Map.of(), new Gauge<Double>() {
+            @Override
+            public Double value() {
+                try {
+                    return sum(cluster, scrapes, family("expired-connections-killed-count"), Map.of());
+                } catch (IOException e) {
+                    throw new UncheckedIOException(e);
+                }
+            }
+        });
+    }
+
+    private static void register(String type, String name, Map<String, String> tags, Metric metric) throws ReflectiveOperationException {
+        var full = KafkaYammerMetrics.getMetricName("kafka.network", type, name, new LinkedHashMap<>(tags));
         MetricsRegistry registry = KafkaYammerMetrics.defaultRegistry();
         Method add = MetricsRegistry.class.getDeclaredMethod("getOrAdd", com.yammer.metrics.core.MetricName.class, Metric.class);
         add.setAccessible(true);
-        for (Map.Entry<String, String> request : Map.of("Produce", "Produce", "FetchConsumer", "Fetch").entrySet()) {
-            var name = KafkaYammerMetrics.getMetricName("kafka.network", "RequestMetrics", "ThrottleTimeMs",
-                new LinkedHashMap<>(Map.of("request", request.getKey())));
-            registry.removeMetric(name);
-            add.invoke(registry, name, Mockito.mock(Histogram.class, call ->
-                call.getMethod().getName().equals("max") ? throttled(cluster, scrapes, request.getValue()) : Mockito.RETURNS_DEFAULTS.answer(call)));
-        }
+        registry.removeMetric(full);
+        add.invoke(registry, full, metric);
     }
 
-    private static double throttled(Cluster cluster, Map<Node, Scrape> scrapes, String request) throws IOException {
+    private static double sum(Cluster cluster, Map<Node, Scrape> scrapes, String family, Map<String, String> labels) throws IOException {
         double sum = 0;
         for (Node broker : cluster.liveBrokers())
-            for (Sample sample : scrapes.computeIfAbsent(broker, Scrape::new).samples("kafka_network_requestmetrics_throttletimems_total"))
-                if (sample.labels().get("request").equals(request)) sum += sample.value();
+            for (Sample sample : scrapes.computeIfAbsent(broker, Scrape::new).samples(family))
+                if (sample.labels().entrySet().containsAll(labels.entrySet())) sum += sample.value();
         return sum;
     }
 }

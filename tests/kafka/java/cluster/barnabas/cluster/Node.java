@@ -42,11 +42,15 @@ final class Node {
         return ports.values().iterator().next();
     }
 
-    /** The port of a listener in plain text, for the questions of stand-ins: HARNESS where the test has none (cluster.py). */
+    /**
+     * The port of a listener in plain text, for the questions of stand-ins: that of other brokers, where nothing is hidden, or
+     * the first one; HARNESS if the test has none (cluster.py).
+     */
     Optional<Integer> plainPort() {
         String protocols = "," + settings.getOrDefault("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT").replace(" ", "") + ",";
-        return ports.entrySet().stream().filter(port -> protocols.contains("," + port.getKey() + ":PLAINTEXT,"))
-            .map(Map.Entry::getValue).findFirst();
+        List<String> plain = ports.keySet().stream().filter(name -> protocols.contains("," + name + ":PLAINTEXT,")).toList();
+        String between = settings.getOrDefault("inter.broker.listener.name", "");
+        return plain.contains(between) ? Optional.of(ports.get(between)) : plain.stream().findFirst().map(ports::get);
     }
 
     int askedPort() {

@@ -98,7 +98,7 @@ public final class ScalaClusters implements LauncherSessionListener {
                 List.of(Map.of("id", id, "role", "controller", "settings", settings)));
             cluster.start(List.of(id));
             try {
-                MetricsStandIn.registerThrottleTimes(cluster);
+                MetricsStandIn.register(cluster);
             } catch (ReflectiveOperationException e) {
                 throw new IllegalStateException(e);
             }

@@ -30,6 +30,11 @@ final class Scrape {
         this.node = node;
     }
 
+    /** The next samples are those of now. */
+    synchronized void refresh() {
+        scraped = System.nanoTime() - 2 * FRESH_NANOS;
+    }
+
     synchronized List<Sample> samples(String family) throws IOException {
         if (System.nanoTime() - scraped > FRESH_NANOS) {
             families = parsed(page());

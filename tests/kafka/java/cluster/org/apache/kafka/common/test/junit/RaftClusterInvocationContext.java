@@ -17,7 +17,7 @@ import java.util.List;
 
 /**
  * Has the name of the class by which Kafka's JUnit extension makes the cluster of a test, and comes first on the class
- * path. Tests that Kafka runs with nodes of both kinds and with combined nodes run once, for combined nodes do not exist.
+ * path. Tests that Kafka runs with nodes of both kinds and also with combined nodes run once, with nodes of both kinds.
  */
 public class RaftClusterInvocationContext implements TestTemplateInvocationContext {
     private final String testName;
