@@ -6,7 +6,7 @@ import gc
 import random
 import shutil
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ from barnabas.kraft.format import FormatError, FormatRequest, format_directories
 from barnabas.protocol.primitives import uuid_to_string
 from barnabas.protocol.schema import Message
 from barnabas.runtime.disk import RealDisk
+from barnabas.runtime.identity import Principal
 from barnabas.runtime.uuids import random_uuid
 from barnabas.settings.node import HTTP_LISTENER
-from tests.kafka.node import Node, Refused, comes_true
+from tests.kafka.node import HARNESS, Node, Refused, comes_true
 from tests.kafka.peers import take_builders
 from tests.kafka.ports import Ports
 
@@ -38,9 +39,6 @@ SHARE_STATE = {
 """For tests with a persister that stores nothing, which would work with one broker."""
 
 
-HARNESS = "HARNESS"
-"""A listener in plain text that each broker without one gets: readiness is asked there, and the stand-ins ask there.
-Who has not logged in is a super user then: no client of such a test reaches a broker without a login or TLS."""
 _ANONYMOUS = "User:ANONYMOUS"
 _DEFAULT_PROTOCOLS = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 
@@ -86,7 +84,7 @@ class Cluster:
         log_dirs = wanted.get("log_dirs") or disks
         ports: dict[str, int] = {}
         peers = take_builders(settings)
-        settings = _with_plaintext(settings, role)
+        settings = _with_plaintext(settings, role, peers)
         for key in ("listeners", "advertised.listeners"):
             if settings.get(key):
                 settings[key] = ",".join(self._with_port(each, ports) for each in settings[key].split(","))
@@ -173,16 +171,18 @@ class Cluster:
         return reports
 
 
-def _with_plaintext(settings: dict[str, str], role: str) -> dict[str, str]:
+def _with_plaintext(settings: dict[str, str], role: str, peers: Mapping[str, Principal]) -> dict[str, str]:
     """The settings of a node that answers questions in plain text; controllers get them from their brokers."""
     protocols = settings.get("listener.security.protocol.map") or _DEFAULT_PROTOCOLS
+    mighty = (settings.get("super.users") or "").split(";")
+    pairs = ((name.strip(), protocol) for name, _, protocol in (each.partition(":") for each in protocols.split(",")))
     plaintext = {
-        name.strip()
-        for name, _, protocol in (each.partition(":") for each in protocols.split(","))
-        if protocol == "PLAINTEXT"
+        name
+        for name, protocol in pairs
+        if protocol == "PLAINTEXT" and (name not in peers or str(peers[name]) in mighty)
     }
     names = {each.strip().partition("://")[0] for each in settings.get("listeners", "").split(",")}
-    if not names - {""} or names & plaintext:
+    if not names - {""} or (names & plaintext and not (role == "controller" and peers)):
         return settings
     added = {}
     if role == "broker":
@@ -191,7 +191,7 @@ def _with_plaintext(settings: dict[str, str], role: str) -> dict[str, str]:
             if settings.get(key):
                 added[key] = f"{settings[key]},{HARNESS}://localhost:0"
     if settings.get("authorizer.class.name"):
-        added["super.users"] = ";".join(filter(None, [settings.get("super.users"), _ANONYMOUS]))
+        added["super.users"] = ";".join(filter(None, [*mighty, _ANONYMOUS]))
     return settings | added
 
 

@@ -22,6 +22,9 @@ _POLL_SECONDS = 0.02
 _PR_SET_PDEATHSIG = 1
 
 Settings = dict[str, str]
+HARNESS = "HARNESS"
+"""A listener in plain text, which a broker gets that has none, or none with a super user. It is asked there whether it
+is ready, and by the stand-ins. Peers without a login are super users then: no client of such a test is one."""
 
 
 class Refused(Exception):
@@ -55,13 +58,12 @@ class Node:
 
     @property
     def plaintext_port(self) -> int:
-        """Of a broker, where it may be asked everything: that of other brokers, if it is in plain text."""
+        """Of a broker, where it may be asked everything: HARNESS, or that of other brokers if it is in plain text."""
         protocols = self.settings.get("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT").split(",")
-        named = {
-            name.strip() for name, _, protocol in (each.partition(":") for each in protocols) if protocol == "PLAINTEXT"
-        }
+        pairs = [each.partition(":") for each in protocols]
+        plaintext = {name.strip() for name, _, protocol in pairs if protocol == "PLAINTEXT"} & self.ports.keys()
         between = self.settings.get("inter.broker.listener.name", "")
-        return next(self.ports[name] for name in (between, *self.ports) if name in named and name in self.ports)
+        return next(self.ports[name] for name in (HARNESS, between, *self.ports) if name in plaintext)
 
     @property
     def settings_file(self) -> Path:

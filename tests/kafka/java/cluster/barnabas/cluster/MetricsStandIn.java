@@ -57,7 +57,7 @@ final class MetricsStandIn {
         return new MetricName((String) arguments[0], (String) arguments[1], "", tags);
     }
 
-    /** What is here can also be enumerated; to ask for anything else skips the test. */
+    /** These metrics can also be enumerated; to ask for anything else skips the test. */
     private final class Known extends HashMap<MetricName, KafkaMetric> {
         Known() throws IOException {
             scrape.refresh();

@@ -12,6 +12,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.stream.Stream;
 
 /** A node of the cluster as its process was started. */
 final class Node {
@@ -43,14 +44,14 @@ final class Node {
     }
 
     /**
-     * The port of a listener in plain text, for the questions of stand-ins: that of other brokers, where nothing is hidden, or
-     * the first one; HARNESS if the test has none (cluster.py).
+     * The port of a listener in plain text, for the questions of stand-ins: HARNESS (node.py), or else that of other brokers,
+     * where nothing is hidden, or the first one.
      */
     Optional<Integer> plainPort() {
         String protocols = "," + settings.getOrDefault("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT").replace(" ", "") + ",";
         List<String> plain = ports.keySet().stream().filter(name -> protocols.contains("," + name + ":PLAINTEXT,")).toList();
         String between = settings.getOrDefault("inter.broker.listener.name", "");
-        return plain.contains(between) ? Optional.of(ports.get(between)) : plain.stream().findFirst().map(ports::get);
+        return Stream.concat(Stream.of("HARNESS", between), plain.stream()).filter(plain::contains).findFirst().map(ports::get);
     }
 
     int askedPort() {
