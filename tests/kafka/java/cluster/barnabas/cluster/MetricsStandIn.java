@@ -74,7 +74,8 @@ final class MetricsStandIn {
         }
 
         private void put(String name, String group, Map<String, String> tags, Supplier<Double> value) {
-            put(new MetricName(name, group, "", tags), StandIn.of(KafkaMetric.class).on("metricValue", a -> value.get()).make());
+            MetricName full = new MetricName(name, group, "", tags);
+            put(full, StandIn.of(KafkaMetric.class).give("metricName", full).on("metricValue", a -> value.get()).make());
         }
 
         @Override
