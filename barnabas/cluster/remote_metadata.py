@@ -47,7 +47,7 @@ Known = Mapping[RemotePartitionKey, Collection[bytes]]
 
 @dataclass(slots=True)
 class Restoration:
-    """What is missing in the metadata, and what the store has besides."""
+    """Segments that the metadata lacks, and others that the store has."""
 
     known: int = 0
     """Segments in the store that the metadata has."""
@@ -64,7 +64,7 @@ class Restoration:
 
 
 def compared(stored: Stored, topic_ids: Collection[bytes], known: Known) -> Restoration:
-    """What of the store the metadata lacks; `segments` is still empty."""
+    """Compare the store with the metadata; `segments` of the result is still empty."""
     found = Restoration()
     for key, segments in stored.items():
         if key.topic_id not in topic_ids:

@@ -33,7 +33,7 @@ class TieredCluster(RestoredCluster):
             await admin.incremental_alter_configs({ConfigResource(ResourceType.TOPIC, TOPIC): changes})
 
     def logs(self) -> list[PartitionLog]:
-        """Of all running brokers."""
+        """The logs of all running brokers."""
         found = []
         for node in self._cluster.brokers:
             for index in range(PARTITIONS[TOPIC]):
@@ -55,7 +55,7 @@ class TieredCluster(RestoredCluster):
 @pytest.mark.feature("OP-07", "TS-02", "TS-08")
 @pytest.mark.parametrize("copied", ["before it was created", "before it was tiered", "last"])
 @pytest.mark.parametrize("empty", [False, True], ids=["partly-expired", "all-remote"])
-def test_what_is_only_in_the_store_counts_and_is_read_after_a_restore(copied: str, empty: bool) -> None:
+def test_records_that_are_only_in_the_store_count_and_are_read_after_a_restore(copied: str, empty: bool) -> None:
     cluster = TieredCluster(seed=len(copied))
 
     async def test() -> None:

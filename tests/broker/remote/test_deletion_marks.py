@@ -116,7 +116,7 @@ def test_a_topic_whose_only_broker_is_gone_leaves_nothing() -> None:
     tiers.run(test)
 
 
-def test_what_has_ended_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deletion_that_has_ended_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deletion_marks, "LATE_AFTER_MS", 5_000)
     taken: list[RemotePartitionKey] = []
     looks = 0

@@ -1,4 +1,4 @@
-"""What a follower learns of the producers at an offset from remote segments is what the log knew there."""
+"""A follower learns from remote segments the producers that the log knew at an offset."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def state_at(tiers: Tiers, offset: int, epoch: int = 0) -> RemoteState:
     return found
 
 
-def told(log: PartitionLog, story: list[Act]) -> list[tuple[int, bytes]]:
+def played(log: PartitionLog, story: list[Act]) -> list[tuple[int, bytes]]:
     """Append; returns the producers at the end of each batch, as a snapshot."""
     sequences: dict[int, int] = {}
     known: list[tuple[int, bytes]] = []
@@ -77,7 +77,7 @@ def entries(snapshot: bytes) -> dict[int, Any]:
 @settings(max_examples=examples(30), deadline=None)
 def test_the_producers_at_each_offset_are_those_of_the_log(story: list[Act], chunk_bytes: int) -> None:
     log = Rig().open(small_segments())
-    known = told(log, story)
+    known = played(log, story)
     log.set_high_watermark(log.log_end_offset)
     tiers = Tiers(log)
     tiers.copy_closed()

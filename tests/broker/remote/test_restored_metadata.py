@@ -144,7 +144,7 @@ def test_every_record_is_readable_again(lost: Lost, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.feature("TS-04")
-def test_what_the_metadata_knows_is_added_to_only_on_demand(lost: Lost, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_partition_that_is_known_is_added_to_only_on_demand(lost: Lost, capsys: pytest.CaptureFixture[str]) -> None:
     lost.create("t")
     lost.produce("t", 0, COUNT)
     until(lambda: min(lost.first_local_offsets("t")) > COUNT // 2)

@@ -47,7 +47,7 @@ def copied(log: PartitionLog, store: MemoryStore) -> list[RemoteSegment]:
 
 
 def found(store: MemoryStore) -> list[RemoteSegment]:
-    """What the objects say, in the order of the log. Raises `NotWhole`."""
+    """Read all segments from their objects, in the order of the log. Raises `NotWhole`."""
 
     async def read() -> list[RemoteSegment]:
         segments = RemoteSegmentStore(store)
