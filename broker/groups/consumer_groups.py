@@ -10,7 +10,8 @@ Knows no other kind of group: conversions go through `migration`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from barnabas.broker.coordinator.outcome import Now, Outcome, Reply
@@ -62,6 +63,13 @@ class Migration(Protocol):
         GROUP_ID_NOT_FOUND if that is not possible or not allowed.
         """
 
+    def upgrade_in_turns(
+        self, group: Group, join: Callable[[Reply, Now], Outcome], reply: Reply, now: Now
+    ) -> bool:
+        """Begin to convert a classic group that is too large for one step, and answer the heartbeat `join` at the end.
+        Returns False for any other. Raises KafkaError: GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED.
+        """
+
     def downgrade(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], update: Update) -> bool:
         """Convert the group to a classic one without the leaving members, if possible; adds its records to `update`.
         Returns whether it did.
@@ -93,6 +101,9 @@ class ConsumerGroups(GroupsOfType[ConsumerGroup]):
         update = Update(now, client.may_describe)
         try:
             check_request(request, version, self.assignments.assignor_names())
+            self._context.groups.check_may_change(request.group_id)
+            if self._upgrade_in_turns(request, client, version, reply, now):
+                return Outcome()
             if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
                 response = self._leave(request, update)
             else:
@@ -103,6 +114,19 @@ class ConsumerGroups(GroupsOfType[ConsumerGroup]):
             return Outcome(answers=[*update.answers, (reply, response)])
         update.answers.append((reply, response))
         return update.outcome()
+
+    def _upgrade_in_turns(
+        self, request: ConsumerGroupHeartbeatRequest, client: Client, version: int, reply: Reply, now: Now
+    ) -> bool:
+        """True if the member joins a large classic group: the request is answered after its upgrade. Raises KafkaError:
+        GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED.
+        """
+        group = self._context.groups.get(request.group_id)
+        if request.member_epoch != JOIN_EPOCH or self.migration is None or group is None:
+            return False
+        if group.type is not GroupType.CLASSIC or group.is_empty():
+            return False
+        return self.migration.upgrade_in_turns(group, partial(self.heartbeat, request, client, version), reply, now)
 
     def _join_or_stay(
         self, request: ConsumerGroupHeartbeatRequest, client: Client, update: Update
