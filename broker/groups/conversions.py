@@ -21,6 +21,8 @@ AT_ONCE_ITEMS = 1_000
 """Work of a conversion within the request that asks for it: about 100 members with a partition each."""
 TURN_ITEMS = 500
 """Work of one turn."""
+PAUSE_MS = 1
+"""Pause between two turns: a timer that is due at once may run in the same step of the event loop."""
 MEMBER_ITEMS = 10
 """Partitions, or topics that it has subscribed, that cost as much as a member without any."""
 
@@ -57,7 +59,7 @@ class Conversions:
         self._schedule(conversion, turns)
 
     def cancel(self, group_id: str) -> None:
-        """What the conversion relies on could not be written; no turn was taken yet."""
+        """The group is as it was: the first records could not be written, and no turn was taken yet."""
         self._timers.cancel(_key(group_id))
         self._end(group_id)
 
@@ -90,8 +92,8 @@ class Conversions:
         self._groups.thaw(group_id)
 
     def _schedule(self, conversion: Conversion, turns: Turns) -> None:
-        now_ms = conversion.now.monotonic_ms
-        self._timers.schedule(_key(conversion.group_id), now_ms, partial(self._turn, conversion, turns))
+        deadline_ms = conversion.now.monotonic_ms + PAUSE_MS
+        self._timers.schedule(_key(conversion.group_id), deadline_ms, partial(self._turn, conversion, turns))
 
 
 def _key(group_id: str) -> Hashable:

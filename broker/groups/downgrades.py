@@ -199,6 +199,7 @@ class Downgrades:
         return classic
 
     def _replace(self, group: ConsumerGroup, classic: ClassicGroup, rebalances_because: str, now: Now) -> Outcome:
+        self._consumer.assignments.forget(group.group_id)
         for member_id in group.members.keys() - classic.members.keys():
             self._consumer.forget_timers(group.group_id, member_id)
         self._context.groups.put(classic)

@@ -1,11 +1,11 @@
 """Core: online migration between classic and consumer groups (KIP-848).
 
-Only this file and the two that convert groups, `upgrades.py` and `downgrades.py`, know both kinds. A classic group of consumers becomes a consumer group when the first member with
-the consumer protocol joins; every member keeps its partitions. From then on the group serves members of both protocols.
-Members with the classic protocol join, sync and send heartbeats as before, but their generation is their member epoch,
-their assignment is computed here, and they do not wait for other members. When the last member with the consumer
-protocol has left, the group becomes classic again. group.consumer.migration.policy decides which conversions are
-allowed.
+Only this file and the two that convert groups, `upgrades.py` and `downgrades.py`, know both kinds. A classic group of
+consumers becomes a consumer group when the first member with the consumer protocol joins; every member keeps its
+partitions. From then on the group serves members of both protocols. Members with the classic protocol join, sync and
+send heartbeats as before, but their generation is their member epoch, their assignment is computed here, and they do
+not wait for other members. When the last member with the consumer protocol has left, the group becomes classic again.
+group.consumer.migration.policy decides which conversions are allowed.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResp
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
 FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
 """JoinGroup version."""

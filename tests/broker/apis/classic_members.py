@@ -23,7 +23,7 @@ from tests.broker.apis.rig import Rig
 HEARTBEAT_SECONDS = 1.0
 RETRY_SECONDS = 0.1
 SESSION_MS = 10_000
-STARTS_ANEW = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID)
+IS_UNKNOWN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID)
 
 
 async def coordinator(rig: Rig, group: str) -> int:
@@ -88,8 +88,8 @@ class ClassicConsumer:
         code = ErrorCode(joined.error_code)  # type: ignore[attr-defined]
         if code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
             self.member_id = joined.member_id  # type: ignore[attr-defined]
-        elif code in STARTS_ANEW:
-            self._start_anew()
+        elif code in IS_UNKNOWN:
+            self._forget_membership()
         else:
             await trio.sleep(RETRY_SECONDS)
         if code is ErrorCode.NONE:
@@ -144,12 +144,12 @@ class ClassicConsumer:
         """True if the member is in its group and has nothing else to do than before."""
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             self.generation = -1
-        elif code in STARTS_ANEW:
-            self._start_anew()
+        elif code in IS_UNKNOWN:
+            self._forget_membership()
         elif code not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
             self.refused.append(code)
         return code is ErrorCode.NONE
 
-    def _start_anew(self) -> None:
+    def _forget_membership(self) -> None:
         self.member_id, self.generation, self.owned = "", -1, []
         self.restarts += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 import trio
 
@@ -10,7 +12,7 @@ from barnabas.broker.groups.classic_group import ClassicGroup
 from barnabas.broker.groups.consumer_group import ConsumerGroup
 from barnabas.broker.groups.machine import GroupMachine
 from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -57,11 +59,12 @@ class Readers:
         """The highest offset of each partition whose commit was acknowledged."""
         self.consumers = [ClassicConsumer(rig, GROUP, TOPIC, MEMBERS, self.committed) for _ in range(MEMBERS)]
         self.epoch = 0
+        self.owned: list[TopicPartitions] = []
 
     async def start(self) -> None:
         for consumer in self.consumers:
             self.nursery.start_soon(consumer.live)
-        await self.rig.until(lambda: all(consumer.owned for consumer in self.consumers))
+        await self.rig.until(lambda: len(self.committed) == MEMBERS)
 
     async def machine(self) -> GroupMachine:
         (shard,) = self.rig.broker(await coordinator(self.rig, GROUP)).groups.shards
@@ -86,11 +89,12 @@ class Readers:
         await self._beat(-1)
 
     async def _beat(self, epoch: int) -> None:
-        request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id="new", member_epoch=epoch)
-        request.topic_partitions = None
+        """It gives up at once what it is not assigned any more."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=GROUP, member_id="new", member_epoch=epoch, topic_partitions=self.owned
+        )
         if epoch == 0:
             request.rebalance_timeout_ms, request.subscribed_topic_names = 10_000, [TOPIC]
-            request.topic_partitions = []
         while True:
             try:
                 answer = await self.rig.ask(await coordinator(self.rig, GROUP), request, 1)
@@ -102,11 +106,15 @@ class Readers:
             await trio.sleep(0.1)
         assert answer.error_code == ErrorCode.NONE, answer
         self.epoch = answer.member_epoch
+        if answer.assignment is not None:
+            self.owned = answer.assignment.topic_partitions
 
-    async def kill_coordinator(self, after_turns: int) -> None:
-        """Kill it that many turns, of a millisecond each, after a conversion began."""
+    async def kill_coordinator(self, begin: Callable[[], Awaitable[None]], after_turns: int) -> None:
+        """Kill it that many turns, of a millisecond each, after the beginning of the conversion that `begin` asks for.
+        """
         node = await coordinator(self.rig, GROUP)
         groups = (await self.machine()).groups
+        self.nursery.start_soon(begin)
         while not groups.is_frozen(GROUP):
             await trio.sleep(0.0005)
         await trio.sleep(after_turns / 1000)
@@ -155,8 +163,7 @@ async def test_the_coordinator_is_killed_during_an_upgrade(rig: Rig, after_turns
     async with trio.open_nursery() as nursery:
         readers = Readers(rig, nursery)
         await readers.start()
-        nursery.start_soon(readers.join)
-        await readers.kill_coordinator(after_turns)
+        await readers.kill_coordinator(readers.join, after_turns)
         await rig.until(lambda: readers.epoch > 0)
         await trio.sleep(15)
         await rig.until(readers.are_at_work)
@@ -164,6 +171,7 @@ async def test_the_coordinator_is_killed_during_an_upgrade(rig: Rig, after_turns
         group = (await readers.machine()).groups.get(GROUP)
         assert isinstance(group, ConsumerGroup)
         assert group.members.keys() == {"new", *(consumer.member_id for consumer in readers.consumers)}
+        assert sum(consumer.restarts for consumer in readers.consumers) > 0, "some were not written"
         assert [consumer.refused for consumer in readers.consumers] == [[]] * MEMBERS
         nursery.cancel_scope.cancel()
 
@@ -177,13 +185,13 @@ async def test_the_coordinator_is_killed_during_a_downgrade(rig: Rig, after_turn
         await readers.start()
         await readers.join()
         await trio.sleep(10)
-        nursery.start_soon(readers.leave)
-        await readers.kill_coordinator(after_turns)
+        await readers.kill_coordinator(readers.leave, after_turns)
         await trio.sleep(25)
         await rig.until(readers.are_at_work)
         await readers.check_offsets()
         group = (await readers.machine()).groups.get(GROUP)
         assert isinstance(group, ClassicGroup | ConsumerGroup)
         assert group.members.keys() == {consumer.member_id for consumer in readers.consumers}
+        assert sum(consumer.restarts for consumer in readers.consumers) > 0, "some had been removed"
         assert [consumer.refused for consumer in readers.consumers] == [[]] * MEMBERS
         nursery.cancel_scope.cancel()

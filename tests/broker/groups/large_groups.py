@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import partial
 from typing import Any
 
@@ -88,6 +89,11 @@ class LargeRig(MixedRig):
 
     # -- turns
 
+    def take_turn(self, key: Hashable) -> bool:
+        """The time of the turn comes; other timers wait."""
+        self.monotonic_ms = max(self.monotonic_ms, self.timers.deadline_ms(key) or 0)
+        return super().take_turn(key)
+
     def finish(self) -> int:
         """Take the turns that are left; returns their number."""
         turns = 0
@@ -145,8 +151,9 @@ class LargeRig(MixedRig):
             assert new.error is ErrorCode.NONE
             self.pass_ms(1)
         assert len(self.group.members) == len(self.members) + 1
-        reads = [partition for member in (*self.members, new) for partition in member.partitions]
-        assert sorted(reads) == sorted(("news", number) for number in range(len(self.members)))
+        reads = [number for member in self.members for _, number in member.partitions]
+        reads += [number for owned in self.group.members[NEW].assigned.values() for number in owned]
+        assert sorted(reads) == list(range(len(self.members)))
 
 
 def longest_step(rig: LargeRig, begin: Any) -> int:

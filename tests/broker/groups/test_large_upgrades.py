@@ -34,9 +34,9 @@ def upgraded_by(turns: int) -> tuple[LargeRig, list[ConsumerGroupHeartbeatRespon
 
 def test_no_step_of_the_upgrade_of_3000_members_is_long() -> None:
     rig = LargeRig(3_000)
-    answers: list[ConsumerGroupHeartbeatResponse] = []
+    answers: list[list[ConsumerGroupHeartbeatResponse]] = []
     assert longest_step(rig, lambda: answers.append(rig.join())) <= MOST_CALLS
-    assert answers[0][0].error_code == ErrorCode.NONE  # type: ignore[index]
+    assert answers[0][0].error_code == ErrorCode.NONE
     assert rig.kind == "consumer" and len(rig.group.members) == 3_001
     for member in rig.members[:20]:
         assert member.sync() is ErrorCode.NONE and member.partitions == {("news", rig.members.index(member))}
@@ -111,7 +111,7 @@ def test_an_upgrade_that_cannot_be_written_ends_with_the_group_of_the_log() -> N
             break
         rig.broken = ErrorCode.COORDINATOR_NOT_AVAILABLE
         rig.finish()
-        assert answers[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE or answers[0] == rig.broken
+        assert getattr(answers[0], "error_code", answers[0]) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert not rig.directory.is_frozen(GROUP)
         rig.broken = None
         rig.check()

@@ -265,6 +265,7 @@ class TurningRig(MixedRig):
             self.turn(fails=self.may_fail and self._chance.random() < 0.1)
 
     def turn(self, *, fails: bool) -> None:
+        self.monotonic_ms = max(self.monotonic_ms, self.timers.deadline_ms(TURN) or 0)
         self.broken = ErrorCode.COORDINATOR_NOT_AVAILABLE if fails else None
         self.take_turn(TURN)
         self.broken = None

@@ -65,7 +65,7 @@ public class GroupReplay {
             if (!group.groupId().equals(groupId)) {
                 continue;
             }
-            var members = group.groupType().equals("Consumer")
+            var members = group.groupType().equalsIgnoreCase("consumer")
                 ? shard.consumerGroupDescribe(List.of(groupId), Long.MAX_VALUE).get(0).members().stream().map(each -> each.memberId())
                 : shard.describeGroups(null, List.of(groupId), Long.MAX_VALUE).get(0).members().stream().map(each -> each.memberId());
             String ids = members.sorted().collect(Collectors.joining(","));
