@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 import pytest
 
+from barnabas.broker.groups.conversions import AT_ONCE_ITEMS
+from barnabas.broker.groups.upgrades import ITEM_BYTES
 from barnabas.runtime.disk import RealDisk
 from barnabas.storage.dump import dump_lines
 from tests.compat.foreign import Confluent, JavaConsole, Sent
@@ -280,6 +282,35 @@ def test_a_killed_member_is_missed(cluster_of_groups: RunningCluster, protocol: 
     cluster.wait_for("the survivor has all", lambda: len(survivor.partitions) == PARTITIONS, 60)
     survivor.stop()
     victim.stop()
+
+
+@pytest.mark.client("confluent-kafka")
+@pytest.mark.feature("CG-16")
+def test_members_stay_while_their_large_group_becomes_a_consumer_group(cluster_of_groups: RunningCluster) -> None:
+    """Two members whose ids are so long that the coordinator converts their group in turns."""
+    cluster = cluster_of_groups
+    topic = cluster.create_topic("converted", PARTITIONS)
+    group = f"group of {topic}"
+    name = "n" * 9_000
+    assert 4 * len(name) > AT_ONCE_ITEMS * ITEM_BYTES
+    old: list[Member] = [
+        ConfluentMember(
+            cluster.bootstrap_servers, topic, group, client_id=name, session_timeout_ms=6000, heartbeat_interval_ms=500
+        )
+        for _ in range(2)
+    ]
+    for member in old:
+        member.start()
+    cluster.wait_for("both share", lambda: share(old), 60)
+    new = consumer_protocol(cluster.bootstrap_servers, topic, group)
+    new.start()
+    cluster.wait_for("the three share", lambda: share([*old, new]), 60)
+    values = feed(cluster, topic, 0, 120)
+    cluster.wait_for("all is read", lambda: {each for it in (*old, new) for each in it.seen} == values, 60)
+    new.stop()
+    cluster.wait_for("both share again", lambda: share(old), 60)
+    for member in old:
+        member.stop()
 
 
 @pytest.mark.client("kcat")
