@@ -74,12 +74,17 @@ class GroupMigration:
         assert isinstance(group, ClassicGroup)
         return self._upgrades.upgrade(group, update)
 
-    def upgrade_in_turns(self, group: Group, join: Join, reply: Reply, now: Now) -> bool:
-        """Begin to convert a large classic group, and answer the heartbeat `join` at the end. Returns False for a small
-        one. Raises KafkaError: GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED.
+    def is_too_large(self, group: Group) -> bool:
+        """True for a classic group that cannot be converted in one step."""
+        assert isinstance(group, ClassicGroup)
+        return self._upgrades.take_turns(group)
+
+    def upgrade_in_turns(self, group: Group, join: Join, reply: Reply, now: Now) -> None:
+        """Begin to convert a large classic group, and answer the heartbeat `join` at the end. Raises KafkaError:
+        GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED.
         """
         assert isinstance(group, ClassicGroup)
-        return self._upgrades.begin_in_turns(group, join, reply, now)
+        self._upgrades.begin_in_turns(group, join, reply, now)
 
     def downgrade(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], update: Update) -> bool:
         """Convert the group to a classic one if the remaining members allow it; `update` gets the records. Returns

@@ -100,12 +100,14 @@ class Upgrades:
 
     # -- in turns
 
-    def begin_in_turns(self, group: ClassicGroup, join: Join, reply: Reply, now: Now) -> bool:
-        """Begin to upgrade a large group, and answer `join` at the end. Returns False for a small one. Raises
-        KafkaError: GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED.
+    def take_turns(self, group: ClassicGroup) -> bool:
+        """True if the group is too large to be upgraded at once."""
+        return group.held.size_bytes > AT_ONCE_ITEMS * ITEM_BYTES
+
+    def begin_in_turns(self, group: ClassicGroup, join: Join, reply: Reply, now: Now) -> None:
+        """Begin to upgrade a large group, and answer `join` at the end. Raises KafkaError: GROUP_ID_NOT_FOUND,
+        GROUP_MAX_SIZE_REACHED.
         """
-        if group.held.size_bytes <= AT_ONCE_ITEMS * ITEM_BYTES:
-            return False
         self._check(group)
         most = self._context.settings().group_consumer_max_size
         if len(group.members) >= most:
@@ -113,7 +115,6 @@ class Upgrades:
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
         conversion = Conversion(group.group_id, now, reply)
         self._conversions.begin(conversion, self._turns(conversion, group, join, reply))
-        return True
 
     def _turns(self, conversion: Conversion, group: ClassicGroup, join: Join, reply: Reply) -> Turns:
         try:

@@ -70,14 +70,15 @@ class LargeRig(MixedRig):
 
     # -- the member with the consumer protocol
 
-    def join(self, member_id: str = NEW) -> list[Any]:
-        """It joins; the list receives the answer."""
+    def join(self, member_id: str = NEW, **fields: Any) -> list[Any]:
+        """It joins; the list receives the answer. `fields`: more fields of the request."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=GROUP,
             member_id=member_id,
             rebalance_timeout_ms=REBALANCE_MS,
             subscribed_topic_names=["news"],
             topic_partitions=[],
+            **fields,
         )
         answers: list[Any] = []
         reply = Reply(answers.append, answers.append)

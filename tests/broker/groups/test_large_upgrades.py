@@ -146,6 +146,14 @@ def test_a_large_group_without_room_for_the_new_member_stays_classic() -> None:
     assert rig.kind == "classic" and TURN not in rig.timers.due
 
 
+def test_a_large_group_stays_classic_if_the_heartbeat_cannot_succeed() -> None:
+    rig = LargeRig(MEMBERS)
+    assert rig.join(subscribed_topic_regex="news(")[0].error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    rig.directory.memory.most_bytes = rig.directory.memory.held_bytes
+    assert rig.join()[0].error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert rig.kind == "classic" and TURN not in rig.timers.due
+
+
 def test_a_small_group_is_upgraded_by_the_heartbeat() -> None:
     rig = LargeRig(20)
     assert rig.join(NEW)[0].error_code == ErrorCode.NONE
