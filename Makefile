@@ -151,7 +151,7 @@ compat: .venv/installed-compat
 	@$(BIN)/pytest tests/compat -m "compat and not slow" $(ARGS)
 
 compat-nightly: .venv/installed-compat
-	@tests/compat/install.sh
+	@tests/compat/install.sh nightly
 	@$(BIN)/pytest tests/compat -m "compat and slow" $(ARGS)
 
 kafka-tests: .venv/installed-dev

@@ -23,6 +23,7 @@ from tests.s3_servers import ACCESS_KEY, SECRET_KEY, S3Server, create_bucket, mo
 
 pytestmark = [
     pytest.mark.compat,
+    pytest.mark.slow,
     pytest.mark.client("java"),
     pytest.mark.skipif(not any(JARS.glob("iceberg-open-api-*.jar")), reason="tests/compat/install.sh fetches the jars"),
 ]
