@@ -1,4 +1,4 @@
-"""Core: the words of a plain `barnabas dev`, read without the parser of the other commands.
+"""Reads the words of a plain `barnabas dev` without the parser of the other commands.
 
 To load that parser takes a quarter of the time in which a broker starts, and ten megabytes.
 """

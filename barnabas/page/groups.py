@@ -32,7 +32,7 @@ MOST_SPANS = 20
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the cluster reports about one group."""
+    """One group, as the cluster reports it."""
 
     group: GroupView
     progress: Sequence[Progress]

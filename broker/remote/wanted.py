@@ -1,4 +1,4 @@
-"""Core: what readers want from the remote segments of a log, and what they get."""
+"""Core: the records that a reader wants from the remote segments of a log, and those that it gets."""
 
 from __future__ import annotations
 
