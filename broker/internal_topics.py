@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from barnabas.settings.broker import BrokerSettings
-from barnabas.settings.remote_metadata import RemoteMetadataSettings
-from barnabas.storage.remote.metadata_records import REMOTE_METADATA_TOPIC
+from barnabas.settings.remote_metadata import REMOTE_METADATA_TOPIC, RemoteMetadataSettings
 
 GROUP_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"

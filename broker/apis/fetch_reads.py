@@ -27,7 +27,7 @@ from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.purgatory import Purgatory
 from barnabas.broker.remote.gathering import Answers as RemoteAnswers
-from barnabas.broker.remote.reader import Wanted as RemoteWanted
+from barnabas.broker.remote.wanted import Wanted as RemoteWanted
 from barnabas.broker.replication.partition import FetchKind, OffsetIsRemote, Partition, ReadRequest
 from barnabas.broker.replication.replica import FollowerFetch
 from barnabas.broker.replication.replica_selection import SELECTORS, ReplicaView, Selector

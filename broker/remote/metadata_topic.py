@@ -31,8 +31,8 @@ from barnabas.runtime.backoff import Backoff
 from barnabas.runtime.channel import Channel
 from barnabas.runtime.world import World
 from barnabas.settings.broker import BrokerSettings
-from barnabas.settings.remote_metadata import RemoteMetadataSettings
-from barnabas.storage.remote.metadata_records import REMOTE_METADATA_TOPIC, encode, metadata_partition
+from barnabas.settings.remote_metadata import REMOTE_METADATA_TOPIC, RemoteMetadataSettings
+from barnabas.storage.remote.metadata_records import encode, metadata_partition
 from barnabas.storage.remote.partition_segments import PartitionSegments
 from barnabas.storage.remote.segment import MetadataRecord, RemotePartitionKey
 
