@@ -113,7 +113,7 @@ class Trying:
     ends_at: float
     """By `time.monotonic`."""
     only: str = ""
-    """Files whose path contains this."""
+    """Lines whose `path:number` contains this."""
     report: Callable[[Trial], None] = lambda trial: None
     seeds: int = 0
     """How many seeds of the simulation a survivor is tried against, at most."""
@@ -134,7 +134,7 @@ class Trying:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
         mutations = [each for path in self.room.files() for each in mutations_of(path)]
-        mutations = [each for each in mutations if self.only in str(each.path)]
+        mutations = [each for each in mutations if self.only in f"{each.path}:{each.line}"]
         self.possible = len(mutations)
         random.Random(f"{self.room.name} {self.seed}").shuffle(mutations)
         functions = loaded_functions({str(path) for path in self.room.files()})

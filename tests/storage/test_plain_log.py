@@ -327,6 +327,14 @@ class Pair:
         if plain.indexed is not None:
             assert [tuple(entry) for entry in entries] == plain.indexed
         self.check_time_index(segment, plain, [entry[0] for entry in entries])
+        self.check_memory(segment)
+
+    def check_memory(self, segment: Segment) -> None:
+        """A log of thousands of segments keeps little of the closed ones in memory."""
+        from_end = len(self.log.segments) - self.log.segments.index(segment)
+        assert len(segment._boundaries) <= 32 and len(segment._cursors) <= 16
+        assert from_end == 1 or not any(index._tail for index in segment._indexes)
+        assert from_end <= 2 or not segment._boundaries, "readers at the tail may still look for the end of the last"
 
     def check_time_index(self, segment: Segment, plain: PlainSegment, indexed: list[int]) -> None:
         """Each entry is the largest time so far and the first batch with it. There is one for each offset index entry,

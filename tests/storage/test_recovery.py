@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.batch import read_header
 from barnabas.runtime.world import Disk
+from barnabas.storage.folder import Folder
 from barnabas.storage.indexes import PAGE_BYTES
 from barnabas.storage.log import PartitionLog
+from barnabas.storage.recovery import LastRun
 from barnabas.storage.segment_scan import SCAN_BYTES
 from tests.examples import examples
 from tests.storage.rig import DIRECTORY, NOW_MS, Rig, all_batches, all_offsets, append, batch, numbered, small_segments
@@ -156,6 +158,26 @@ def test_a_lost_tail_before_a_later_segment_is_not_a_gap() -> None:
     log = rig.open(CONFIG)
     assert all_offsets(log) == list(range(13))
     assert any("does not continue at 13" in event for event in log.recovery_events)
+
+
+@pytest.mark.feature("ST-10")
+@pytest.mark.parametrize("lost_power", [False, True])
+def test_a_segment_behind_a_truncated_gap_survives_a_kill(lost_power: bool) -> None:
+    """A follower of a compacted log was cut inside a gap, and closed its segment. After a power loss nobody knows."""
+    rig = Rig()
+    log = rig.open(CONFIG)
+    for offset in (0, 5):
+        log.append_as_follower(bytearray(numbered(offset)), NOW_MS)
+    assert log.truncate_to(3) == 3
+    log.roll(NOW_MS)
+    for offset in (3, 4):
+        log.append_as_follower(bytearray(numbered(offset)), NOW_MS)
+    rig.kill()
+    last_run = LastRun(lost_power=lost_power)
+    again = PartitionLog.open(
+        Folder(rig.disk, DIRECTORY), key=("orders", 0), config=CONFIG, now_ms=NOW_MS, last_run=last_run
+    )
+    assert all_offsets(again) == ([0] if lost_power else [0, 3, 4])
 
 
 @pytest.mark.feature("ST-10")
