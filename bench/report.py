@@ -37,8 +37,11 @@ broker until both members of a group have committed again, which includes how lo
 again; `group.join.streams.N`: until N members that speak only heartbeats own 100 tasks, each task once and all in one
 epoch; `group.member-left.streams.N`: the same, from the heartbeat by which one leaves; streams groups have an initial
 rebalance delay and an assignment interval of 0; `share.consume.N`: N members of a share group (Java's share consumer)
-accept with the next poll; `share.acknowledge.N`: from the acceptance of one record to its confirmation; `memory_pss`:
-of all six processes; `trace`: what the decisions that nodes noted meanwhile cost, as a share of the servers' CPU.
+accept with the next poll; `share.acknowledge.N`: from the acceptance of one record to its confirmation; `tiers.copy`:
+500 MB of closed segments go to a directory that is the remote store (LocalTieredStorage); `tiers.read`: one consumer
+reads them from there; `tiers.tail`: p99 from `produce` to the consumer of the newest records, 200 a second, while two
+consumers read remote ones, and `.quiet` without these; `memory_pss`: of all six processes; `trace`: what the decisions
+that nodes noted meanwhile cost, as a share of the servers' CPU.
 
 {machine}
 

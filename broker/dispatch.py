@@ -17,7 +17,8 @@ from barnabas.broker.apis.delegation_tokens import TokenPorts, change_delegation
 from barnabas.broker.apis.delete_records import DeleteRecordsPorts, delete_records
 from barnabas.broker.apis.describe_cluster import ClusterPorts, describe_cluster, describe_topic_partitions
 from barnabas.broker.apis.describe_producers import describe_producers
-from barnabas.broker.apis.fetch import FetchPorts, fetch
+from barnabas.broker.apis.fetch import fetch
+from barnabas.broker.apis.fetch_reads import FetchPorts
 from barnabas.broker.apis.find_coordinator import FindCoordinatorPorts, find_coordinator
 from barnabas.broker.apis.group_admin import delete_groups, list_groups
 from barnabas.broker.apis.group_calls import GroupShards

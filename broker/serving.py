@@ -10,7 +10,7 @@ from barnabas.broker.apis.configs import ConfigPorts
 from barnabas.broker.apis.delegation_tokens import TokenPorts
 from barnabas.broker.apis.delete_records import DeleteRecordsPorts
 from barnabas.broker.apis.describe_cluster import ClusterPorts
-from barnabas.broker.apis.fetch import FetchPorts
+from barnabas.broker.apis.fetch_reads import FetchPorts
 from barnabas.broker.apis.log_dirs import LogDirPorts
 from barnabas.broker.apis.metadata import MetadataPorts
 from barnabas.broker.apis.produce_request import ProducePorts

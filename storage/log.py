@@ -41,12 +41,11 @@ from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log_files import LogFiles
 from barnabas.storage.log_flushes import LogFlushes
 from barnabas.storage.log_health import LogHealth
+from barnabas.storage.log_retention import segments_to_delete
 from barnabas.storage.produced_batches import number, size_in_bytes
 from barnabas.storage.producer_snapshot_format import decode_snapshot
 from barnabas.storage.producers import NO_WARRANT, ProducerStateConfig, ProducerStates, Warrant
 from barnabas.storage.recovery import UNKNOWN_RUN, LastRun, LoadedLog, LogLoader
-from barnabas.storage.remote.local_retention import LocalExtent, local_deletion
-from barnabas.storage.retention import Retention
 from barnabas.storage.roll_rule import RollRule
 from barnabas.storage.segment import AppendedBatch, Segment
 from barnabas.storage.segment_list import LogSlice, TimestampedOffset
@@ -616,20 +615,13 @@ class PartitionLog:
             self.advance_log_start_offset(self.local_log_start_offset)
         self.highest_copied_offset = -1
 
-    def deletable_to(self, now_ms: int) -> int:
-        """The offset up to which retention would delete, if no record were pending."""
-        count = Retention(self.segments, self.high_watermark, self.log_end_offset).apply(
-            self.config, self.log_start_offset, now_ms
-        )
-        return self.log_end_offset if count == len(self.segments) else self.segments[count].base_offset
-
     def delete_old_segments(self, now_ms: int) -> int:
         """Delete the segments that retention does not keep; returns their number.
 
         Their files are renamed at once and removed by `deletion_work` after `file.delete.delay.ms`.
         """
         try:
-            count, rolls = self._deletable(now_ms)
+            count, rolls = segments_to_delete(self, now_ms)
             if count:
                 self._delete_first(count, now_ms)
             if rolls:
@@ -638,25 +630,6 @@ class PartitionLog:
         except OSError as error:
             raise self.health.truncation_failed(error) from error
         return count
-
-    def _deletable(self, now_ms: int) -> tuple[int, bool]:
-        """(number of segments to delete, whether to close the active one)"""
-        if self.config.copies_to_remote:
-            extent = LocalExtent(
-                self.log_start_offset,
-                self.local_log_start_offset,
-                # Leader epochs of what is deleted here must be durable: they are not in any other file.
-                min(self.highest_copied_offset + 1, self.recovery_point),
-                self.high_watermark,
-                self.log_end_offset,
-            )
-            return local_deletion(self.segments, extent, self.config, now_ms)
-        upper_offset = self.high_watermark
-        if self.config.barnabas_delayed_delivery_enable:
-            # A follower deletes what its leader has deleted.
-            upper_offset = min(upper_offset, self.pending_from or 0)
-        retention = Retention(self.segments, self.high_watermark, self.log_end_offset, upper_offset)
-        return retention.apply(self.config, self.log_start_offset, now_ms), False
 
     def _delete_first(self, count: int, now_ms: int) -> None:
         files, config = self._files, self.config

@@ -11,7 +11,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from barnabas.broker.apis.fetch import PARTITION_RESPONSE_BYTES, RESPONSE_BYTES, UNKNOWN_EPOCH, leader_endpoints
+from barnabas.broker.apis.fetch import PARTITION_RESPONSE_BYTES, RESPONSE_BYTES, leader_endpoints
+from barnabas.broker.apis.fetch_reads import UNKNOWN_EPOCH
 from barnabas.broker.apis.rights import may_on_topics
 from barnabas.broker.apis.share_calls import RENEWAL_FROM_VERSION, Acknowledging, SharePorts, check_request
 from barnabas.broker.fetch_session import FINAL_EPOCH, INITIAL_EPOCH

@@ -16,6 +16,7 @@ from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.batch import read_header
 from barnabas.runtime.background import Background
 from barnabas.runtime.world import World
+from barnabas.storage.log_retention import deletable_to
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ CARRIED_AT_ONCE: Final = 100
 def make_room(led: LedDeliveries, world: World, background: Background) -> None:
     """Begins to carry, if retention wants to delete pending records."""
     led.moved()
-    up_to = led.partition.log.deletable_to(world.wall_clock.now_ms())
+    up_to = deletable_to(led.partition.log, world.wall_clock.now_ms())
     floor = led.partition.log.pending_from
     if floor is not None and floor < up_to and led.carrying is None and led.is_loaded:
         led.carrying = Carrying(up_to)
