@@ -47,7 +47,11 @@ KINDS = {
         (0, 1, 2, 3, 4),
     ),
     "topic ids": Kind(
-        st.dictionaries(KEY, st.binary(min_size=16, max_size=16), max_size=4), format_topic_ids, parse_topic_ids, 3, (1,)
+        st.dictionaries(KEY, st.binary(min_size=16, max_size=16), max_size=4),
+        format_topic_ids,
+        parse_topic_ids,
+        3,
+        (1,),
     ),
 }
 

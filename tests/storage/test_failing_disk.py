@@ -1,4 +1,4 @@
-"""A disk that fails at any operation, whatever the log is doing: it is reported once, and nothing is lost or mixed up."""
+"""A disk that fails at any operation, whatever the log is doing: it is reported once, and nothing is lost."""
 
 from __future__ import annotations
 

@@ -45,14 +45,15 @@ def batch_at(offset: int, count: int, value: bytes) -> bytes:
 def a_partition(draw: Callable[[st.SearchStrategy[Any]], Any], disk: Disk, path: str) -> Plain:
     """Segments of some batches. The last one may end within a batch; one of all may be damaged."""
     plain = Plain({})
-    offset, segments = 0, draw(st.integers(1, 3))
+    offset, segments, written_to = 0, draw(st.integers(1, 3)), -1
     for number in range(segments):
         offset += draw(st.sampled_from([0, 0, 2]))
+        offset += offset_file_name(offset, ".log") in plain.files  # after an empty segment
         name, content = offset_file_name(offset, ".log"), b""
         for _ in range(draw(st.integers(0, 4))):
             count = draw(st.integers(1, 3))
             content += batch_at(offset, count, bytes(draw(st.sampled_from([1, 60, 300]))))
-            offset += count
+            offset = written_to = offset + count
         last = batch_at(offset, 1, b"last")
         how = draw(st.sampled_from(["well"] * 6 + ["cut", "flipped", "before"]))
         plain.files[name] = content
@@ -66,7 +67,7 @@ def a_partition(draw: Callable[[st.SearchStrategy[Any]], Any], disk: Disk, path:
             place = draw(st.sampled_from([21, 40, len(last) - 1]))
             content += last[:place] + bytes([last[place] ^ 1]) + last[place + 1 :]
             plain.problem = plain.problem or f"{name}: no valid batch at byte {len(plain.files[name])}"
-        elif how == "before" and offset:
+        elif how == "before" and written_to == offset:
             content += batch_at(offset - 1, 1, b"again")
             plain.problem = plain.problem or f"{name}: no valid batch at byte {len(plain.files[name])}"
         write(disk, f"{path}/{name}", content)

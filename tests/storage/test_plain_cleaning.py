@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -125,7 +126,7 @@ class Pair:
         extent = extent_of(self.log, self.now_ms)
         closed = self.segments[: bases.index(upper)]
         assert (extent.first_dirty_offset, extent.end_offset) == (first, upper)
-        ends = dict(zip(bases, bases[1:], strict=False))
+        ends = dict(pairwise(bases))
         assert extent.dirty_bytes == sum(each.size_bytes for each in closed if ends[each.base_offset] > first)
         assert extent.clean_bytes == sum(each.size_bytes for each in closed if each.base_offset < first)
 
@@ -143,7 +144,7 @@ class Pair:
         """(key to its last offset, the last offset that is in the map)"""
         last: dict[str, int] = {}
         latest = first - 1
-        for segment, following in zip(closed, [*closed[1:], Plain(upper)], strict=True):
+        for segment, following in zip(closed, [*closed[1:], Plain(upper)], strict=False):
             for batch in segment.batches:
                 for offset, key, _ in batch.records:
                     if key is not None and offset >= first:

@@ -62,6 +62,8 @@ class Pair:
         self.start = self.local_start = self.end = self.watermark = 0
         self.copied = -1
         self.epochs: Epochs = []
+        self.cut_files = False
+        """Files of truncated segments wait to be removed."""
         self.keeps_all_epochs = True
         """False if a kill may have lost some: the log start that was noted is an older one."""
 
@@ -120,7 +122,8 @@ class Pair:
         if rolls and self.segments[-1].batches:
             self.segments.append(PlainSegment(self.end))
         work = self.log.deletion_work(now_ms)
-        assert (work is not None) == bool(count)
+        assert (work is not None) == (count > 0 or self.cut_files)
+        self.cut_files = False
         if work is not None:
             work()
 
@@ -154,15 +157,16 @@ class Pair:
             # Nothing is left on the disk.
             if offset <= self.start:
                 self.start, self.epochs = offset, []
-            self.segments = [PlainSegment(offset)]
+            self.segments, self.cut_files = [PlainSegment(offset)], True
+            self.watermark = offset
         else:
             while self.segments[-1].base_offset > offset:
                 self.segments.pop()
+                self.cut_files = True
             self.segments[-1].batches = [each for each in self.segments[-1].batches if each[1] <= offset]
             self.start = min(self.start, offset)
         self.end = offset
-        self.watermark = min(self.watermark, offset) if self.segments[-1].base_offset != offset else self.log.high_watermark
-        assert self.watermark <= offset
+        self.watermark = min(self.watermark, offset)
         self.local_start = max(self.start, self.segments[0].base_offset)
         self.copied = min(self.copied, offset - 1)
         self.epochs = [entry for entry in self.epochs if entry[1] < offset]
@@ -174,7 +178,7 @@ class Pair:
         known = [(2, start - 1), (3, start + 1), (9, offset - 1), (10, offset), (11, offset + 1)]
         known = [entry for entry in known if entry[1] >= 0][self.draw(st.integers(0, 2)) :]
         self.log.start_behind_remote(offset, start, known, encode_snapshot(()), NOW_MS)
-        self.segments = [PlainSegment(offset)]
+        self.segments, self.cut_files = [PlainSegment(offset)], True
         self.start, self.local_start = start, offset
         self.end = self.watermark = offset
         self.copied = offset - 1
@@ -205,6 +209,7 @@ class Pair:
         )
         again.set_high_watermark(self.watermark)
         self.log = again
+        self.cut_files = False
         self.copied = -1
         self.start = noted or 0
         self.local_start = max(self.start, self.segments[0].base_offset)

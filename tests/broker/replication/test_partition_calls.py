@@ -49,7 +49,7 @@ class Life:
             lambda partition, leader: self.calls.append(f"follow {leader}"),
             lambda partition: self.calls.append("changed"),
             replica_fetch_backoff_ms=500,
-            fault_point=self.calls.append,
+            fault_point=lambda point: self.calls.append(point),  # noqa: PLW0108 - the list changes
             leadership_changed=lambda partition: self.calls.append("leadership"),
             may_be_fenced=lambda: self.may_be_fenced,
             session_timeout_ms=9_000,

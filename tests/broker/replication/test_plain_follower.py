@@ -1,4 +1,4 @@
-"""A follower beside a plain one: what it asks next, and where it cuts, from its log and the last thing that it heard."""
+"""A follower beside a plain one: what it asks next, and where it cuts, after the last thing that it got."""
 
 from __future__ import annotations
 
