@@ -115,6 +115,7 @@ class Node:
         self.asked: list[tuple[Move, Callable[[], None]]] = []
         """Assignments that the controller has not answered."""
         self.taken_back: list[bytes] = []
+        self.mistakes: list[AssertionError] = []
         self.swaps = self.checkpoints = 0
         self.written = 0
         world = World(cast(Any, None), self.rig.disk, clock, clock, random.Random(1), cast(Any, self.run_blocking))
@@ -143,6 +144,13 @@ class Node:
         if answered is None:
             self.taken_back.append(directory)
             return
+        try:
+            self.check_assignment(directory, answered)
+        except AssertionError as error:
+            self.mistakes.append(error)  # the shell retries whatever fails
+            raise
+
+    def check_assignment(self, directory: bytes, answered: Callable[[], None]) -> None:
         move, future = self.move, self.directories.futures.logs[KEY]
         assert move is not None and directory == move.target.directory_id and not move.is_assigned
         move.is_assigned = True
@@ -170,10 +178,10 @@ class Node:
         if self.move is not None:
             self.move.is_quiet = False
 
-    def write(self, gap: int, epoch: int) -> None:
+    def write(self, gap: int, epoch: int, most: int = 2) -> None:
         self.written += 1
         log = self.log
-        data = numbered(log.log_end_offset + gap, self.draw(st.integers(1, 2)), epoch, NOW_MS + self.written)
+        data = numbered(log.log_end_offset + gap, self.draw(st.integers(1, most)), epoch, NOW_MS + self.written)
         log.append_as_follower(bytearray(data), NOW_MS)
         self.changed()
 
@@ -194,9 +202,9 @@ class Node:
     def truncate(self) -> None:
         """And the records of another leader follow, as many as were cut."""
         before, epoch = self.log.log_end_offset, self.epoch + 1
-        self.log.truncate_to(max(self.log.local_log_start_offset, before - self.draw(st.integers(0, 3))))
+        self.log.truncate_to(max(self.log.local_log_start_offset, before - self.draw(st.integers(1, 3))))
         while self.log.log_end_offset < before:
-            self.write(0, epoch)
+            self.write(0, epoch, most=1)
         self.changed()
 
     def begin_epoch(self) -> None:
@@ -273,6 +281,8 @@ class Node:
     # -- answers
 
     def check(self) -> None:
+        if self.mistakes:
+            raise self.mistakes[0]
         if self.partition.log is not self.log:
             move, self.move = self.move, None
             assert move is not None and move.is_accepted
@@ -304,13 +314,13 @@ class Node:
         assert self.checkpoints == self.swaps
 
 
-OFTEN = ["append", "append", "begin", "accept"]
+OFTEN = ["append", "append", "begin", "begin", "accept"]
 SOMETIMES = ["append_behind_gap", "truncate", "truncate", "begin_epoch", "restart", "commit", "copy_to_remote"]
 SOMETIMES += ["cancel", "throttle", "fill"]
 
 
 @pytest.mark.feature("RE-19")
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_a_log_stays_what_it_is_wherever_it_moves(data: st.DataObject) -> None:
     async def life() -> None:
@@ -331,3 +341,38 @@ def test_a_log_stays_what_it_is_wherever_it_moves(data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(f"{MODULE}.COPY_BYTES", data.draw(st.sampled_from([1, 2 * SIZE, 1 << 16])))
         trio.run(life, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+@pytest.mark.feature("RE-19", "RE-13")
+@pytest.mark.parametrize("epoch", [0, 3])
+@pytest.mark.parametrize("when", ["before the controller is asked", "before it answers"])
+def test_a_copy_that_is_as_long_but_not_the_same_is_copied_again(epoch: int, when: str) -> None:
+    """The replica follows another leader, which has other records."""
+    values: list[Any] = [0, False, *[1] * 9]
+
+    async def life() -> None:
+        async with trio.open_nursery() as nursery:
+            node = Node(lambda strategy: values.pop(0), nursery)
+            for _ in range(5):
+                node.write(0, epoch)
+            node.quota.exceeded = when == "before the controller is asked"
+            node.begin()
+            if node.quota.exceeded:
+                future = node.directories.futures.logs[KEY]
+                for offset in range(5):
+                    future.append_as_follower(bytearray(node.state.batches[offset]), NOW_MS)
+            await trio.sleep(2)
+            assert bool(node.asked) is not node.quota.exceeded
+            node.log.truncate_to(3)
+            for _ in range(2):
+                node.write(0, epoch + 1)
+            node.quota.exceeded = False
+            await trio.sleep(2)
+            node.accept()
+            await trio.sleep(2)
+            node.check()
+            await node.finish()
+            assert node.swaps == 1
+            nursery.cancel_scope.cancel()
+
+    trio.run(life, clock=trio.testing.MockClock(autojump_threshold=0))
