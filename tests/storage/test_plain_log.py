@@ -17,6 +17,7 @@ from barnabas.protocol.records.record import Record
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.folder import Folder
 from barnabas.storage.log import PartitionLog
+from barnabas.storage.log_retention import deletable_to
 from barnabas.storage.recovery import LastRun
 from barnabas.storage.segment import Segment
 from tests.examples import examples
@@ -81,6 +82,7 @@ class Pair:
             retention_bytes=draw(st.sampled_from([-1, 0, 4 * SIZE, 8 * SIZE])),
             retention_ms=draw(st.sampled_from([-1, 0, 200])),
             file_delete_delay_ms=draw(st.sampled_from([0, 1_000])),
+            barnabas_delayed_delivery_enable=draw(st.sampled_from([False, False, True])),
         )
         self.noted = 0
         self.log = self.opened(clean=False)
@@ -241,16 +243,14 @@ class Pair:
 
     def retain(self) -> None:
         now_ms = NOW_MS + self.draw(st.integers(0, 700))
-        ends = [*(segment.base_offset for segment in self.segments[1:]), self.end]
-        sizes = [segment.size_bytes for segment in self.segments]
-        count = 0
-        while count < len(ends) - 1 and ends[count] <= min(self.start, self.watermark):
-            count += 1
-        for due in (self.is_too_much, self.is_too_old):
-            while count < len(ends) and ends[count] <= self.watermark and due(sizes, count, now_ms):
-                if count == len(ends) - 1 and not sizes[count]:
-                    break
-                count += 1
+        upper = self.watermark
+        if self.config.barnabas_delayed_delivery_enable:
+            # What waits for its delivery is not deleted, however old it is; nothing is, where that is not known.
+            self.log.pending_from = self.draw(st.none() | st.integers(0, self.end))
+            upper = min(upper, self.log.pending_from or 0)
+        bases = [*(segment.base_offset for segment in self.segments), self.end]
+        assert deletable_to(self.log, now_ms) == bases[self.count_due(now_ms, self.watermark)]
+        count = self.count_due(now_ms, upper)
         assert self.log.delete_old_segments(now_ms) == count
         if count == len(self.segments):
             self.segments.append(PlainSegment(self.end))
@@ -261,6 +261,20 @@ class Pair:
         work = self.log.deletion_work(now_ms)
         if work is not None:
             work()
+
+    def count_due(self, now_ms: int, upper: int) -> int:
+        """Segments at the front that are below the start, or too many or too old up to `upper`."""
+        ends = [*(segment.base_offset for segment in self.segments[1:]), self.end]
+        sizes = [segment.size_bytes for segment in self.segments]
+        count = 0
+        while count < len(ends) - 1 and ends[count] <= min(self.start, self.watermark):
+            count += 1
+        for due in (self.is_too_much, self.is_too_old):
+            while count < len(ends) and ends[count] <= upper and due(sizes, count, now_ms):
+                if count == len(ends) - 1 and not sizes[count]:
+                    break
+                count += 1
+        return count
 
     def is_too_much(self, sizes: list[int], place: int, now_ms: int) -> bool:
         limit = self.config.retention_bytes
