@@ -245,6 +245,7 @@ class Pair:
             found = [self.read(segment, position, header.size_bytes) for position, header in segment.headers()]
             assert found == plain.batches
             assert segment.size_bytes == plain.size_bytes
+            assert segment.copied_from_ms in (None, plain.copied_from_ms), "the time of the youngest original"
             if plain.batches or segment.copied_from_ms is not None:
                 assert segment.largest_timestamp() == plain.largest_timestamp
         bases = [segment.base_offset for segment in self.log.segments if segment.has_file]

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.protocol.records.control import EndTxn, build_end_txn_batch
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.flushing import FlushWork
 from barnabas.storage.log_flushes import NEVER_MS
 from tests.examples import examples
-from tests.storage.rig import NOW_MS, Rig, all_offsets, append, batch, numbered
+from tests.storage.rig import NOW_MS, Rig, all_offsets, append, batch, numbered, producer_batch
 
 FLUSH_MS = 100
 
@@ -52,6 +53,7 @@ class Pair:
         self.work: Work | None = None
         self.due_since_ms: int | None = None
         self.has_file = False
+        self.sequence = -1
 
     # -- changes
 
@@ -66,6 +68,14 @@ class Pair:
         self.log.append_as_follower(bytearray(numbered(base)), self.now_ms)
         self.gaps_to = base
         self.appended(base, 1)
+
+    def abort(self) -> None:
+        """A transaction, which gets the segment a third index."""
+        self.sequence += 1
+        append(self.log, producer_batch(7, 0, self.sequence, transactional=True), now_ms=self.now_ms)
+        self.appended(self.end, 1)
+        append(self.log, build_end_txn_batch(EndTxn(False, 0), 7, 0, NOW_MS), now_ms=self.now_ms)
+        self.appended(self.end, 1)
 
     def appended(self, base: int, count: int) -> None:
         self.has_file = True
@@ -149,6 +159,7 @@ class Pair:
     def flush(self) -> None:
         self.log.flush()
         self.all_is_durable()
+        assert self.log.flushes.work() is None, "there is nothing to be done twice"
 
     def pass_time(self) -> None:
         self.now_ms += self.draw(st.sampled_from([1, FLUSH_MS - 1, FLUSH_MS]))
@@ -187,7 +198,7 @@ class Pair:
 
 
 OFTEN = ["append", "append", "begin_flush", "end_flush"]
-SOMETIMES = ["append_behind_gap", "roll", "roll", "truncate", "commit", "flush", "pass_time"]
+SOMETIMES = ["append_behind_gap", "abort", "roll", "roll", "truncate", "commit", "flush", "pass_time"]
 
 
 @pytest.mark.feature("ST-04", "ST-10")

@@ -297,12 +297,18 @@ class Pair:
         if clean:
             self.log.close()
             self.noted = self.durable = self.end
+        base = self.segments[0].base_offset
         self.rig.kill()
         self.log = self.opened(clean=clean)
         self.log.set_high_watermark(self.watermark)
-        for segment in self.segments:
-            segment.indexed = None
         self.segments[-1].since_index = 0
+        if not clean:
+            first = max(place for place, each in enumerate(self.segments) if each.base_offset <= max(self.noted, base))
+            for segment in self.segments[first:]:
+                # It is scanned, and indexed as if it was appended.
+                batches, segment.batches, segment.indexed, segment.since_index = segment.batches, [], [], 0
+                for batch in batches:
+                    segment.add(batch, self.config.index_interval_bytes)
         if not clean:
             # A kill loses the epochs without a batch, which nobody has flushed.
             self.epochs = self.log.epochs.entries()
