@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.batch import read_header
 from barnabas.runtime.world import Disk
+from barnabas.settings.topic import TopicConfig
 from barnabas.storage.folder import Folder
 from barnabas.storage.indexes import PAGE_BYTES
 from barnabas.storage.log import PartitionLog
@@ -27,9 +28,9 @@ def path(base_offset: int, suffix: str = ".log") -> str:
     return f"{DIRECTORY}/{base_offset:020d}{suffix}"
 
 
-def filled(rig: Rig, count: int = 23) -> PartitionLog:
+def filled(rig: Rig, count: int = 23, config: TopicConfig = CONFIG) -> PartitionLog:
     """Segments of five records: 0, 5, 10, 15 and the active one at 20."""
-    log = rig.open(CONFIG)
+    log = rig.open(config)
     for step in range(count):
         append(log, batch(1, timestamp=NOW_MS + step), leader_epoch=step // 10)
     return log
@@ -305,16 +306,19 @@ def test_batches_larger_than_what_is_read_at_once() -> None:
 
 
 @pytest.mark.feature("ST-10", "ST-06", "ST-07")
-def test_recovery_makes_the_indexes_that_appends_make() -> None:
+@pytest.mark.parametrize("batches", [0, 1, 2])
+def test_recovery_makes_the_indexes_that_appends_make(batches: int) -> None:
+    """An interval of so many batches is exceeded by one more."""
     rig = Rig()
-    log = filled(rig)
+    config = replace(CONFIG, index_interval_bytes=batches * len(batch()))
+    log = filled(rig, config=config)
     log.close()
     names = [name for name in rig.names() if name.endswith("index")]
     before = {name: rig.disk.read_bytes(f"{DIRECTORY}/{name}") for name in names}
     for name in names:
         overwrite(rig.disk, f"{DIRECTORY}/{name}", b"\x01" * 33, 0)
     rig.kill()
-    rig.open(CONFIG).close()
+    rig.open(config).close()
     assert {name: rig.disk.read_bytes(f"{DIRECTORY}/{name}") for name in names} == before
 
 
