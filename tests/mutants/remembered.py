@@ -26,7 +26,7 @@ class Remembered:
         self._path = room.root / FOLDER / f"{room.name.replace('/', '-')}.json"
 
     def known(self, tests: Iterable[str]) -> Passing:
-        """What still counts, of these tests."""
+        """The part that still counts, of these tests."""
         try:
             kept = json.loads(self._path.read_text(encoding="utf-8"))
             passing = Passing.read(kept["passing"])

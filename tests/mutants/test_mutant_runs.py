@@ -118,7 +118,7 @@ def test_tests_that_fail_by_themselves_end_the_run(tmp_path: Path) -> None:
     assert "tests fail without any mutation: test_weights.py::test_wrong" in ended.stderr
 
 
-def test_what_is_known_of_a_test_counts_until_one_of_its_files_changes(tmp_path: Path) -> None:
+def test_a_test_is_measured_again_when_one_of_its_files_changes(tmp_path: Path) -> None:
     room = Room("kraft/weights", ("src",), ("test_a.py", "test_b.py"), tmp_path)
     one, two, rig = tmp_path / "src" / "one.py", tmp_path / "src" / "two.py", tmp_path / "tests" / "rig.py"
     test_a, test_b = tmp_path / "test_a.py", tmp_path / "test_b.py"

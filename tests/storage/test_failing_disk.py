@@ -17,7 +17,7 @@ from tests.storage.rig import NOW_MS, Rig, all_batches, append, batch, numbered,
 
 CONFIG = replace(small_segments(), retention_ms=0, file_delete_delay_ms=0)
 EPOCHS = [(0, 0), (4, 12), (6, 14)]
-"""Of a leader whose log is compacted."""
+"""Epochs of a leader whose log is compacted."""
 
 
 def filled(rig: Rig) -> tuple[PartitionLog, int]:

@@ -22,7 +22,7 @@ ENDS = st.builds(BrokerLogEnds, TEXT, NUMBER, NUMBER, st.lists(LOG, max_size=3).
 
 
 @given(ENDS)
-def test_what_is_written_is_read(ends: BrokerLogEnds) -> None:
+def test_a_file_is_read_as_it_was_written(ends: BrokerLogEnds) -> None:
     assert parse_log_ends(format_log_ends(ends), "ends.json") == ends
 
 

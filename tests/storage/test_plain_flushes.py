@@ -42,7 +42,7 @@ class Pair:
         self.log = self.rig.open(TopicConfig(flush_messages=self.flush_messages, flush_ms=self.flush_ms))
         self.now_ms = NOW_MS
         self.bases = [0]
-        """Of the segments; the last one is active."""
+        """Base offsets of the segments; the last one is active."""
         self.batches: list[tuple[int, int]] = []
         """(base offset, offset after it)"""
         self.start = self.end = self.watermark = self.durable = self.gaps_to = 0

@@ -126,7 +126,7 @@ def test_a_leader_takes_over_commits_and_is_deposed() -> None:
 
 
 @pytest.mark.feature("RE-06", "RE-07", "RE-08")
-def test_a_leader_proposes_repeats_and_hears_of_refusals() -> None:
+def test_a_leader_proposes_repeats_and_is_refused() -> None:
     life = Life()
     partition = life.partition
     life.lead()

@@ -155,7 +155,7 @@ class Pair:
             self.fails()
 
     def append(self) -> None:
-        """What was fetched is appended, is damaged, or has a gap in which epochs may have begun."""
+        """The fetched records are appended, are damaged, or have a gap in which epochs may have begun."""
         how = self.draw(st.sampled_from(["well", "well", "damaged", "a gap"]))
         if how == "well":
             for _ in range(self.draw(st.integers(0, 3))):

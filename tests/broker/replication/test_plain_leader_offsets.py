@@ -40,7 +40,7 @@ class Followed(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Of one partition; -1 as an offset: there is none."""
+    """The answer about one partition; -1 as an offset: there is none."""
 
     error: int
     offset: int

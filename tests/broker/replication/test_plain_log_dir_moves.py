@@ -224,7 +224,7 @@ class Node:
         self.changed()
 
     def copy_to_remote(self) -> None:
-        """What is remote leaves the disk."""
+        """Remote records leave the disk."""
         log = self.log
         if self.tiered:
             log.flush()

@@ -133,7 +133,7 @@ class Rules:
 @pytest.mark.feature("TS-07")
 @settings(max_examples=examples(200))
 @given(copies(), facts(), st.integers(1, 3))
-def test_what_the_rules_say_is_deleted_in_short_steps(known: PartitionSegments, it: ExpiryFacts, step: int) -> None:
+def test_segments_are_deleted_by_the_rules_in_short_steps(known: PartitionSegments, it: ExpiryFacts, step: int) -> None:
     rules = Rules(known, it)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("barnabas.storage.remote.expiry.ABANDONED_AFTER_MS", ABANDONED_AFTER_MS)
