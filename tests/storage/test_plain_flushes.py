@@ -53,7 +53,7 @@ class Pair:
         self.work: Work | None = None
         self.due_since_ms: int | None = None
         self.has_file = False
-        self.sequence = -1
+        self.producers = 0
 
     # -- changes
 
@@ -71,10 +71,10 @@ class Pair:
 
     def abort(self) -> None:
         """A transaction, which gets the segment a third index."""
-        self.sequence += 1
-        append(self.log, producer_batch(7, 0, self.sequence, transactional=True), now_ms=self.now_ms)
+        self.producers += 1
+        append(self.log, producer_batch(self.producers, 0, 0, transactional=True), now_ms=self.now_ms)
         self.appended(self.end, 1)
-        append(self.log, build_end_txn_batch(EndTxn(False, 0), 7, 0, NOW_MS), now_ms=self.now_ms)
+        append(self.log, build_end_txn_batch(EndTxn(False, 0), self.producers, 0, NOW_MS), now_ms=self.now_ms)
         self.appended(self.end, 1)
 
     def appended(self, base: int, count: int) -> None:
@@ -213,6 +213,7 @@ def test_flushes_are_due_and_done_as_counted(data: st.DataObject) -> None:
     offsets = all_offsets(pair.log)
     pair.rig.power_cut()
     again = pair.rig.open(recovery_point=pair.durable)
-    assert again.log_end_offset >= pair.durable
+    # A gap at the end leaves no trace.
+    assert again.log_end_offset >= max((end for _, end in pair.batches if end <= pair.durable), default=0)
     kept = [offset for offset in offsets if pair.start <= offset < pair.durable]
     assert kept == [offset for offset in all_offsets(again) if pair.start <= offset < pair.durable]

@@ -195,6 +195,8 @@ class Node:
     def append_behind_gap(self) -> None:
         """As a follower of a compacted log, with an epoch of which nothing is left."""
         gap = self.draw(st.integers(1, 3))
+        if self.log.latest_epoch < 0:
+            self.log.epochs.assign(0, self.log.log_end_offset)  # no epoch is older
         if self.draw(st.booleans()):
             self.log.epochs.assign(self.epoch + 1, self.log.log_end_offset + self.draw(st.integers(0, gap - 1)))
         self.write(gap, self.epoch + self.draw(st.integers(0, 2)))
