@@ -365,6 +365,7 @@ class BrokerParts:
                 node_id=settings.node_id,
                 settings=self.current_settings,
                 partitions=self.partitions,
+                image=lambda: self.metadata.image,
                 metadata=metadata,
                 background=self.background,
                 decisions=self.decisions,

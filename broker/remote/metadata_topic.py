@@ -103,6 +103,13 @@ class RemoteMetadata:
         index = self._keys.get(key)
         return None if index is None else self._logs[index].segments(key)
 
+    def leads_records_of(self, key: RemotePartitionKey) -> bool:
+        """Whether this broker leads the metadata partition of a partition."""
+        topic = self._topic()
+        if topic is None:
+            return False
+        return self._leader_of(topic, metadata_partition(key, len(topic.partitions))) == self._ports.node_id
+
     async def publish(self, record: MetadataRecord) -> None:
         """Write a record, and wait until this broker has read it. Raises KafkaError: it is not written, nobody knows
         whether it is (then it may be published again), or it contradicts the segment's state (INVALID_RECORD).

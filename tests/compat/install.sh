@@ -14,6 +14,8 @@ jars() {
         lacks java failed "Maven could not fetch Kafka's jars"
     elif ! maven_jars tests/compat/tiered-storage/pom.xml .cache/kafka-tiered-storage -DexcludeTransitive=true; then
         lacks java failed "Maven could not fetch Kafka's remote storage for tests"
+    elif ! maven_jars tests/compat/iceberg-rest/pom.xml .cache/iceberg-rest -DincludeScope=runtime; then
+        lacks java failed "Maven could not fetch Iceberg's REST catalogue for tests"
     fi
 }
 
