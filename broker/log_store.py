@@ -153,7 +153,7 @@ class LogStore:
         if opened is None or place is None:
             problem = "failed" if self.online_ids else "failed, and so did all others"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {name}-{index} {problem}")
-        opened.config = config
+        opened.configure(config)
         if place.directory_id is not None and place.directory_id != directory:
             self.misplaced[topic_id, index] = place.directory_id
         return opened

@@ -76,6 +76,8 @@ class LogDirectories:
     """The open files of all logs; set its limit to bound them."""
     futures: FutureLogs = field(default_factory=FutureLogs)
     """Copies of logs that move between directories."""
+    flush_candidates: dict[PartitionLog, None] = field(default_factory=dict)
+    """Logs that changed since it was seen that they need no flush, future logs among them. See `need_flush`."""
     cordoned: frozenset[str] = frozenset()
     """Paths of directories in which no new log is placed, unless all are (KIP-1066)."""
     on_offline: Callable[[LogDirectory, list[PartitionLog]], None] | None = None
@@ -230,6 +232,9 @@ class LogDirectories:
             )
         log.health.on_failure, log.health.on_no_room, log.on_recovery_point_lowered = hooks
         log.health.is_closed_for_room = directory.is_closed_for_room
+        log.flush_candidates = self.flush_candidates
+        if not log.flushes.are_out_of_question:
+            self.flush_candidates[log] = None
         if is_future and key not in self.futures.logs:
             self.futures.put(directory, log)
         elif is_future or key in self.logs:
@@ -504,6 +509,17 @@ class LogDirectories:
                 # If the disk failed, the directory is offline now; a full disk is retried the next time.
                 _log.warning("%s", error)
         return count
+
+    def need_flush(self, candidates: Iterable[PartitionLog]) -> list[PartitionLog]:
+        """Those of the `flush_candidates` that may need a flush now. Others are no candidates until they change."""
+        found = []
+        for log in candidates:
+            key = (log.topic, log.partition)
+            if self.logs.get(key) is log and not log.flushes.are_out_of_question:
+                found.append(log)
+            elif self.futures.logs.get(key) is not log:
+                self.flush_candidates.pop(log, None)
+        return found
 
     # -- checkpoints and shutdown
 

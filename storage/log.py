@@ -89,6 +89,7 @@ class PartitionLog:
         "cleaning",
         "config",
         "epochs",
+        "flush_candidates",
         "flushes",
         "health",
         "high_watermark",
@@ -110,7 +111,7 @@ class PartitionLog:
         self.topic_id: bytes | None = None
         """Topic id of `partition.metadata`; set by the caller that reads it."""
         self.config = config
-        """May be replaced at any time; existing files keep their format."""
+        """Replaced by `configure`; existing files keep their format."""
         self.epochs: LeaderEpochs = loaded.epochs
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
@@ -127,6 +128,9 @@ class PartitionLog:
         self._files = files
         """All changes of files go through it; reads use `_segments`."""
         self.flushes = LogFlushes(self, files)
+        self.flush_candidates: dict[PartitionLog, None] | None = None
+        """Logs of the node that may need a flush, as `LogDirectories` keeps them. A log is added by each change after
+        which it may, so that nobody has to look at all logs again and again."""
         self._segments = files.segments
         self._tracker = files.tracker
         self._logged_damage: tuple[str, ...] = ()
@@ -261,6 +265,15 @@ class PartitionLog:
         local_start = self.local_log_start_offset
         return f"local start {local_start}, " if local_start != self.log_start_offset else ""
 
+    def configure(self, config: TopicConfig) -> None:
+        """Replace the config."""
+        self.config = config
+        self._may_need_flush()
+
+    def _may_need_flush(self) -> None:
+        if self.flush_candidates is not None:
+            self.flush_candidates[self] = None
+
     # -- appends
 
     def append_as_leader(
@@ -389,6 +402,7 @@ class PartitionLog:
     ) -> None:
         """Write the bytes into the active segment, rolling it first if due. All or nothing."""
         self.health.check_room()
+        self._may_need_flush()
         files, config, last = self._files, self.config, batches[-1]
         active = self._segments.all[-1]
         try:
@@ -402,6 +416,7 @@ class PartitionLog:
 
     def roll(self, now_ms: int) -> None:
         """Start a new segment at the log end; does nothing if the active one is empty."""
+        self._may_need_flush()
         try:
             self._files.roll(self.log_end_offset, self.config.segment_index_bytes, now_ms)
         except OSError as error:
@@ -539,6 +554,7 @@ class PartitionLog:
 
     def _lower_recovery_point(self, offset: int) -> None:
         """Must precede any truncation. Raises OSError, and then nothing has changed."""
+        self._may_need_flush()
         write = self.on_recovery_point_lowered
         self._files.lower_recovery_point(offset, None if write is None else partial(write, self))
 
@@ -602,6 +618,7 @@ class PartitionLog:
             raise OffsetOutOfRange(f"{self}: cannot start at {offset}, above the high watermark")
         if offset <= self.log_start_offset:
             return False
+        self._may_need_flush()
         self.log_start_offset = offset
         self.local_log_start_offset = max(self.local_log_start_offset, offset)
         self.epochs.truncate_from_start(offset)
@@ -622,6 +639,8 @@ class PartitionLog:
         """
         try:
             count, rolls = segments_to_delete(self, now_ms)
+            if count or rolls:
+                self._may_need_flush()
             if count:
                 self._delete_first(count, now_ms)
             if rolls:

@@ -60,7 +60,7 @@ class LogFlushes:
 
     @property
     def are_out_of_question(self) -> bool:
-        """True if no flush is due or wanted, whatever the time. Cheap: it is asked for every log each second."""
+        """True if no flush is due or wanted, whatever the time, until the log or its config changes."""
         flusher, log = self._flusher, self._log
         durable = flusher.recovery_point
         return not (
