@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from barnabas.protocol.errors import KafkaError
 from barnabas.runtime.world import Chance, Disk
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.condemned import CondemnedLogs
+from barnabas.storage.empty_logs import EmptyLog, EmptyLogs
 from barnabas.storage.future_logs import FutureLogs, HomeOf, LogKey, MakeFutureLog, choose_copy, has_all_of
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_checkpoints import LogCheckpoints
@@ -37,6 +39,7 @@ from barnabas.storage.names import (
     FUTURE_DIRECTORY_SUFFIX,
     METADATA_TOPIC,
     STRAY_DIRECTORY_SUFFIX,
+    PartitionDirectory,
     directory_name,
     marked_directory_name,
     parse_directory_name,
@@ -51,6 +54,18 @@ _log = logging.getLogger(__name__)
 
 ConfigOf = Callable[[str], TopicConfig]
 """Config of a topic by name."""
+
+
+def _topic_id_if_empty(directory: LogDirectory, parsed: PartitionDirectory, path: str) -> bytes | None:
+    """The topic id of a log that had no record at the clean stop before, and whose directory has not changed since."""
+    key = (parsed.topic, parsed.partition)
+    noted = directory.empty_logs.get(key) if parsed.kind == "current" else None
+    if noted is None or directory.has_notes_about(key):
+        return None
+    try:
+        return noted.topic_id if directory.disk.changed_ns(path) == noted.changed_ns else None
+    except FileNotFoundError:
+        return None
 
 
 class _Hooks(NamedTuple):
@@ -89,6 +104,7 @@ class LogDirectories:
     _places: dict[tuple[str, int], LogDirectory] = field(default_factory=dict)
     _condemned: CondemnedLogs = field(default_factory=CondemnedLogs)
     _checkpoints: LogCheckpoints = field(init=False)
+    _is_closed: bool = False
     _second_copies: list[tuple[LogDirectory, PartitionLog]] = field(default_factory=list)
     """Current logs of partitions that another directory has, too; see `settle_copies`."""
 
@@ -172,7 +188,10 @@ class LogDirectories:
         for name in directory.disk.list(directory.path):
             path = f"{directory.path}/{name}"
             parsed = parse_directory_name(name)
-            if parsed is None or parsed.topic == METADATA_TOPIC or not directory.disk.is_directory(path):
+            if parsed is None or parsed.topic == METADATA_TOPIC:
+                continue
+            empty_id = _topic_id_if_empty(directory, parsed, path)
+            if empty_id is None and not directory.disk.is_directory(path):
                 continue
             if parsed.kind == "delete":
                 delay_ms = config_of(parsed.topic).file_delete_delay_ms
@@ -183,7 +202,9 @@ class LogDirectories:
                 future = name if parsed.kind == "future" else ""
                 config = config_of(parsed.topic)
                 topic = topics.setdefault(parsed.topic, parsed.topic)
-                yield OpenLog(directory, topic, parsed.partition, config, now_ms, self.producer_state, future)
+                yield OpenLog(
+                    directory, topic, parsed.partition, config, now_ms, self.producer_state, future, empty_id
+                )
 
     def note_boot(self) -> list[DirectoryFailure]:
         """The results of `load_work` have all been adopted. Thread-safe; returns failures for `note_failures`."""
@@ -529,6 +550,7 @@ class LogDirectories:
 
     def close(self, broker_epoch: int) -> None:
         """Clean shutdown: flush every log, then write the checkpoints, then the marker. Slow."""
+        self._is_closed = True
         for directory in self.online:
             if sum(place is directory for place in self._places.values()) >= MANY_SYNCS:
                 directory.disk.sync_soon(directory.path)
@@ -549,13 +571,26 @@ class LogDirectories:
         for directory in self.directories:
             if directory.failure is None:
                 try:
-                    directory.mark_clean(broker_epoch)
+                    directory.mark_clean(broker_epoch, self._empty_logs(directory))
                 except OSError as error:
                     self._fail(directory, error)
             directory.unlock()
 
+    def _empty_logs(self, directory: LogDirectory) -> EmptyLogs:
+        """The logs in it whose directories hold nothing but their topic ids, durably. Raises OSError."""
+        empty: dict[tuple[str, int], EmptyLog] = {}
+        for key, log in self.logs.items():
+            if self._places[key] is directory and log.has_no_files and key not in directory.new_topic_ids:
+                # A directory that somebody removed is none.
+                with suppress(FileNotFoundError):
+                    if log.topic_id is not None:
+                        empty[key] = EmptyLog(log.topic_id, directory.disk.changed_ns(log.directory))
+        return empty
+
     def abandon(self) -> None:
-        """Release everything as it is, without a marker, after a failed start."""
+        """Release everything as it is, without a marker, after a failed start. Does nothing after `close`."""
+        if self._is_closed:
+            return
         for log in [*self.logs.values(), *self.futures.logs.values()]:
             log.close_files()
         for directory in self.directories:

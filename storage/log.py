@@ -232,6 +232,11 @@ class PartitionLog:
         return self._segments.open_files
 
     @property
+    def has_no_files(self) -> bool:
+        """True if no record was ever appended, so that the directory holds nothing but the topic id."""
+        return self._files.are_missing
+
+    @property
     def swaps(self) -> SegmentSwaps:
         """Compaction swaps its copies in through it."""
         return self._files.swaps

@@ -79,13 +79,12 @@ class LogCheckpoints:
             _log.warning("%s/%s remains as it is: %s", directory.path, name, error)
 
     def _write(self, directory: LogDirectory, name: str) -> None:
-        value_of = _CHECKPOINTED[name]
-        offsets = {}
-        for key, place in list(self.places.items()):
-            log = self.logs.get(key)
-            value = value_of(log) if place is directory and log is not None else None
-            if value is not None:
-                offsets[key] = value
+        value_of, places = _CHECKPOINTED[name], self.places
+        offsets = {
+            key: value
+            for key, log in list(self.logs.items())
+            if places.get(key) is directory and (value := value_of(log)) is not None
+        }
         for log in self.futures.in_directory(directory):
             value = value_of(log)
             if value is not None:
