@@ -58,6 +58,7 @@ from barnabas.protocol.records.batch import BatchHeader, CorruptBatch
 from barnabas.protocol.records.record_check import ProduceLimits
 from barnabas.runtime.decisions import DecisionKind, Notepad, Notes
 from barnabas.runtime.world import Clock, no_fault
+from barnabas.settings.topic import TopicConfig
 from barnabas.storage.fetched_batches import EpochsMissing
 from barnabas.storage.log import AppendResult, OffsetOutOfRange, PartitionLog
 from barnabas.storage.producer_snapshot_format import CorruptSnapshot
@@ -192,7 +193,8 @@ class Partition:
         self._acks: WaitingAcks[ErrorCode] = WaitingAcks()
         self.producer_queues: KeyedQueues[int] = KeyedQueues()
         """Transactional batches by producer id, while the first of them is being verified."""
-        self._admitting = (log.config, limits_of(log.config))
+        self._admitting: tuple[TopicConfig, ProduceLimits] | None = None
+        """The limits of the last batch, and the config that they follow from."""
         self._publish_high_watermark()
 
     def __repr__(self) -> str:
@@ -235,11 +237,10 @@ class Partition:
     @property
     def produce_limits(self) -> ProduceLimits:
         """Limits for produced batches under the topic's present configuration."""
-        config, limits = self._admitting
-        if config is not self.log.config:
-            limits = limits_of(self.log.config)
-            self._admitting = (self.log.config, limits)
-        return limits
+        admitting = self._admitting
+        if admitting is None or admitting[0] is not self.log.config:
+            admitting = self._admitting = (self.log.config, limits_of(self.log.config))
+        return admitting[1]
 
     def append(
         self,
