@@ -112,6 +112,7 @@ class Fetchers:
         """None: there is no tiered storage. To be set before the first `follow`."""
         self._fetchers: dict[int, LeaderFetcher] = {}
         self._leaders: dict[PartitionKey, int] = {}
+        self._holds = False
         self._stopped = False
 
     def follow(self, partition: Partition, leader_id: int) -> None:
@@ -130,8 +131,24 @@ class Fetchers:
                 )
                 fetcher.throttle = self._throttle
                 fetcher.remote_states = self.remote_states
+                if self._holds:
+                    fetcher.hold()
                 self._nursery.start_soon(fetcher.run)
             fetcher.add(partition)
+
+    def hold(self) -> None:
+        """A step of the metadata is about to be applied, perhaps in many steps of the event loop. Leaders apply it at
+        the same time: until `release`, they are not asked for the partitions that come with it, of whose epochs they
+        would not know yet."""
+        for fetcher in self._fetchers.values():
+            fetcher.hold()
+        self._holds = True
+
+    def release(self) -> None:
+        """The step is applied."""
+        self._holds = False
+        for fetcher in self._fetchers.values():
+            fetcher.release()
 
     def stop(self) -> None:
         """Stop following: the logs are about to be closed."""
@@ -181,6 +198,7 @@ class LeaderFetcher:
         self._moved: dict[PartitionKey, None] = {}
         # Partitions that come into the session by this request or a later one.
         self._later: dict[PartitionKey, None] = {}
+        self._holds = False
         self._backing_off: dict[PartitionKey, int] = {}
         self._asking_bounds: dict[PartitionKey, BoundsWanted] = {}
         self._asking_epochs: dict[PartitionKey, EpochWanted] = {}
@@ -203,6 +221,10 @@ class LeaderFetcher:
     def _take_in(self, key: PartitionKey) -> None:
         """Fetch this partition soon, too."""
         self._later[key] = None
+        if not self._holds:
+            self._hurry()
+
+    def _hurry(self) -> None:
         self.wake()
         wait_ms = max(NEW_PARTITION_WAIT_MS, len(self._partitions) // PARTITIONS_PER_MS)
         if self._waiting_at_leader is not None and wait_ms < self._longest_wait_ms:
@@ -210,6 +232,15 @@ class LeaderFetcher:
             # time the fetch is restarted on another connection.
             deadline = trio.current_time() + wait_ms / 1000
             self._waiting_at_leader.deadline = min(self._waiting_at_leader.deadline, deadline)
+
+    def hold(self) -> None:
+        """Take no new partition in until `release`."""
+        self._holds = True
+
+    def release(self) -> None:
+        self._holds = False
+        if self._later:
+            self._hurry()
 
     def remove(self, partition: Partition) -> None:
         key = partition.key
@@ -249,7 +280,7 @@ class LeaderFetcher:
                 self._bell = trio.Event()
                 self._gather()
                 if self._session.idle and not self._asks_first:
-                    if self._later:
+                    if self._later and not self._holds:
                         await trio.lowlevel.checkpoint()
                         continue
                     if not self._partitions:
@@ -281,7 +312,7 @@ class LeaderFetcher:
                 self._moved[key] = None
         for key in self._session.put_off(MOST_ADDED):
             self._later[key] = None
-        for key in list(islice(self._later, MOST_ADDED)):
+        for key in list(islice(self._later, 0 if self._holds else MOST_ADDED)):
             del self._later[key]
             self._moved[key] = None
         for key in self._moved:
@@ -398,7 +429,7 @@ class LeaderFetcher:
         if retry_at_ms is not None:
             left_ms = max(0, retry_at_ms - self._clock.now_ms())
             request.max_wait_ms = min(settings.fetch_wait_max_ms, left_ms)
-        if self._later:
+        if self._later and not self._holds:
             request.max_wait_ms = 0
         self._longest_wait_ms = request.max_wait_ms
         return request
