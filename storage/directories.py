@@ -256,6 +256,8 @@ class LogDirectories:
         log.flush_candidates = self.flush_candidates
         if not log.flushes.are_out_of_question:
             self.flush_candidates[log] = None
+        log.moved_logs = self._checkpoints.moved_logs
+        log.moved_logs[log] = None
         if is_future and key not in self.futures.logs:
             self.futures.put(directory, log)
         elif is_future or key in self.logs:
@@ -505,6 +507,7 @@ class LogDirectories:
         directory.renamed_logs = True
         former, place = self.logs.get(key), self._places.get(key)
         self.logs[key], self._places[key] = log, directory
+        self._checkpoints.moved_logs[log] = None
         between(log)
         if former is not None and place is not None:
             self._condemn(place, former, now_ms)

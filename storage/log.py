@@ -97,6 +97,7 @@ class PartitionLog:
         "local_log_start_offset",
         "log_end_offset",
         "log_start_offset",
+        "moved_logs",
         "on_recovery_point_lowered",
         "partition",
         "pending_from",
@@ -141,6 +142,9 @@ class PartitionLog:
         """Everything below it has been compacted; None if nothing ever was."""
         self.pending_from: int | None = None
         """No record below it waits for its delivery; None if that is not known here, as on followers."""
+
+        self.moved_logs: dict[PartitionLog, None] | None = None
+        """Logs of the node whose high watermark moved, as `LogDirectories` keeps them until it is written down."""
 
     @classmethod
     def open(
@@ -255,7 +259,9 @@ class PartitionLog:
     def set_high_watermark(self, offset: int) -> None:
         """Clamped to the log's range."""
         offset = min(max(offset, self.local_log_start_offset), self.log_end_offset)
-        self.high_watermark = offset
+        if offset != self.high_watermark:
+            self.high_watermark = offset
+            self.high_watermark_moved()
         if self._tracker is not None:
             self._tracker.states.replicated_to(offset)
 
@@ -274,6 +280,11 @@ class PartitionLog:
         """Replace the config."""
         self.config = config
         self._may_need_flush()
+
+    def high_watermark_moved(self) -> None:
+        """It has another value, also if a start after a crash would find it."""
+        if self.moved_logs is not None:
+            self.moved_logs[self] = None
 
     def _may_need_flush(self) -> None:
         if self.flush_candidates is not None:
@@ -528,6 +539,7 @@ class PartitionLog:
         self._bounds_are(min(self.log_start_offset, end_offset))
         self.epochs.truncate_from_end(end_offset)
         self.high_watermark = min(self.high_watermark, end_offset)
+        self.high_watermark_moved()
         if self._tracker is not None:
             self._tracker.rebuild(self.segments, end_offset, 0, self.high_watermark)
             self._tracker.states.replicated_to(self.high_watermark)
@@ -611,6 +623,7 @@ class PartitionLog:
 
     def _emptied(self, offset: int, log_start_offset: int) -> None:
         self.log_end_offset = self.high_watermark = self._files.flusher.recovery_point = offset
+        self.high_watermark_moved()
         self._bounds_are(log_start_offset)
 
     def advance_log_start_offset(self, offset: int) -> bool:

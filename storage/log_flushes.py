@@ -22,6 +22,8 @@ class _Log(Protocol):
     high_watermark: int
     health: LogHealth
 
+    def high_watermark_moved(self) -> None: ...
+
 
 class LogFlushes:
     """Call `work`, run its result outside the event loop, then call `done`; one work of a log at a time."""
@@ -89,7 +91,10 @@ class LogFlushes:
 
     def done(self, offset: int) -> None:
         """The work for `offset` has run: advance the recovery point, unless the log was truncated meanwhile."""
+        cut = self._flusher.lowest_unsynced_cut
         self._flusher.done(offset)
+        if self._flusher.lowest_unsynced_cut != cut:
+            self._log.high_watermark_moved()
 
     def run(self) -> None:
         """Make all records durable, synchronously."""
