@@ -43,6 +43,7 @@ from barnabas.broker.replication.replica import (
     FollowerFetch,
     HighWatermarkAdvanced,
     IsrChangeWanted,
+    Leading,
     LeadershipLost,
     LeadershipTaken,
     Offline,
@@ -483,7 +484,11 @@ class Partition:
     @property
     def _state(self) -> tuple[int, int, int]:
         """(partition epoch, numbers of replicas in the ISR and in the maximal ISR; 0 if this broker does not lead)."""
-        return self.replica.partition_epoch, len(self.replica.isr), len(self.replica.maximal_isr)
+        replica = self.replica
+        role = replica.role
+        if isinstance(role, Leading):
+            return replica.partition_epoch, len(role.isr), len(role.maximal_isr)
+        return replica.partition_epoch, 0, 0
 
     def _moved_on(self, before: tuple[int, int, int], effects: Effects) -> None:
         """Carry out effects, and check all waiting fetches if the ISR changed or a proposal was refused. A follower
@@ -492,7 +497,7 @@ class Partition:
         now = self._state
         if before[1] and now[1]:
             self.traffic.isr_changed(before[1], now[1])
-        if now[0] != before[0] or now[2] < before[2]:
+        if (now[0] != before[0] or now[2] < before[2]) and not _concerns_all_readers(effects):
             self._host.changed(self)
 
     def settings_changed(self, settings: ReplicaSettings) -> None:
@@ -681,5 +686,9 @@ class Partition:
                     self.follower.start(effect.leader_epoch)
                 self._host.follow(self, effect.leader_id)
         if effects:
-            only_committed = len(effects) == 1 and isinstance(effects[0], HighWatermarkAdvanced)
-            (self._host.committed if only_committed else self._host.changed)(self)
+            (self._host.changed if _concerns_all_readers(effects) else self._host.committed)(self)
+
+
+def _concerns_all_readers(effects: Effects) -> bool:
+    """False for nothing but a new high watermark: readers of uncommitted records have its records already."""
+    return len(effects) > 1 or (len(effects) == 1 and not isinstance(effects[0], HighWatermarkAdvanced))
