@@ -118,7 +118,7 @@ class BrokerNode:
         await parts.store.load(cache(partial(parts.topic_config, image)), threads)
         self._note_start()
         parts.store.settle_copies(image, parts.static.node_id)
-        parts.store.put_aside_strays(parts.metadata_log.image, parts.static.node_id)
+        await parts.store.put_aside_strays(image, parts.static.node_id)
         parts.nursery.start_soon(parts.publisher.run)
         parts.metadata_log.publish(parts.publisher)
         await parts.published.wait()

@@ -16,6 +16,7 @@ from functools import partial
 from typing import NamedTuple
 
 from barnabas.protocol.errors import KafkaError
+from barnabas.runtime.at_once import Stepwise, at_once
 from barnabas.runtime.world import Chance, Disk
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.condemned import CondemnedLogs
@@ -51,6 +52,9 @@ from barnabas.storage.producers import ProducerStateConfig
 from barnabas.storage.shortage import is_shortage, lacks_descriptors, lacks_room
 
 _log = logging.getLogger(__name__)
+
+LOGS_IN_A_STEP = 5_000
+"""Logs that are asked in one step whether files are to be removed."""
 
 ConfigOf = Callable[[str], TopicConfig]
 """Config of a topic by name."""
@@ -514,12 +518,18 @@ class LogDirectories:
         return True
 
     def deletion_work(self, now_ms: int) -> Callable[[], list[DirectoryFailure]] | None:
+        """All steps of `deletion_steps` at once."""
+        return at_once(self.deletion_steps(now_ms))
+
+    def deletion_steps(self, now_ms: int) -> Stepwise[Callable[[], list[DirectoryFailure]] | None]:
         """Work that removes the files and directories that are due; None if there are none."""
         pieces: list[Piece] = []
-        for key, log in self.logs.items():
+        for done, (key, log) in enumerate(list(self.logs.items()), 1):
             piece = log.deletion_work(now_ms)
-            if piece is not None:
+            if piece is not None and key in self._places:
                 pieces.append((self._places[key], piece))
+            if done % LOGS_IN_A_STEP == 0:
+                yield
         pieces += self._condemned.take_due(now_ms)
         return partial(run_all, pieces) if pieces else None
 
