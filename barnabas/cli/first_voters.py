@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,24 +14,28 @@ if TYPE_CHECKING:
     from barnabas.kraft.raft.voters import VoterSet
     from barnabas.settings.node import NodeSettings
 
-Standalone = Annotated[
-    bool, typer.Option("--standalone", "-s", help="This controller is the only voter; others are added later.")
-]
-InitialControllers = Annotated[
-    str | None,
-    typer.Option(
-        "--initial-controllers",
-        "-I",
-        metavar="ID@HOST:PORT:DIRECTORY,…",
-        help="The first voters, with the ids of their metadata directories.",
-    ),
-]
+
+@dataclass(frozen=True)
+class WantedVoters:
+    """Options that name the voters of a new or a restored quorum."""
+
+    standalone: Annotated[
+        bool, typer.Option("--standalone", "-s", help="This controller is the only voter; others are added later.")
+    ] = False
+    initial_controllers: Annotated[
+        str | None,
+        typer.Option(
+            "--initial-controllers",
+            "-I",
+            metavar="ID@HOST:PORT:DIRECTORY,…",
+            help="The first voters, with the ids of their metadata directories.",
+        ),
+    ] = None
 
 
 def first_voters(
     settings: NodeSettings,
-    standalone: bool,
-    initial_controllers: str | None,
+    wanted: WantedVoters,
     joins: bool,
     directory_id: bytes | None = None,
 ) -> VoterSet | None:
@@ -43,6 +48,7 @@ def first_voters(
     from barnabas.runtime.uuids import random_uuid
     from barnabas.settings.controller import ControllerSettings
 
+    standalone, initial_controllers = wanted.standalone, wanted.initial_controllers
     listener_name = settings.controller_listener_names[0]
     if settings.controller_quorum_voters and (standalone or initial_controllers is not None):
         raise WrongArgument(

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from barnabas.cli.check_bucket import check_bucket
-from barnabas.cli.first_voters import InitialControllers, Standalone, first_voters
+from barnabas.cli.first_voters import WantedVoters, first_voters
 from barnabas.cli.log_ends import log_ends
 from barnabas.cli.node_config import Config, load
+from barnabas.cli.option_group import grouped
 from barnabas.cli.options import pairs_from
 from barnabas.cli.storage_backup import backup, restore
 from barnabas.cluster.errors import ClusterError, WrongArgument
@@ -23,6 +24,7 @@ app = typer.Typer(help="Format log directories before a node's first start.", ri
 
 
 @app.command("format")
+@grouped
 def format_(  # noqa: PLR0913, PLR0917 - each is an option
     config: Config,
     cluster_id: Annotated[str, typer.Option("--cluster-id", "-t", help="Cluster id, the same for every node.")],
@@ -36,8 +38,6 @@ def format_(  # noqa: PLR0913, PLR0917 - each is an option
     feature: Annotated[
         list[str] | None, typer.Option("--feature", "-f", metavar="NAME=LEVEL", help="Feature level; repeatable.")
     ] = None,
-    standalone: Standalone = False,
-    initial_controllers: InitialControllers = None,
     no_initial_controllers: Annotated[
         bool, typer.Option("--no-initial-controllers", "-N", help="This controller joins a quorum that exists.")
     ] = False,
@@ -50,6 +50,8 @@ def format_(  # noqa: PLR0913, PLR0917 - each is an option
             help="First user: SCRAM-SHA-256=[name=alice,password=…]; the same on every controller; repeatable.",
         ),
     ] = None,
+    *,
+    wanted: WantedVoters,
 ) -> None:
     """Format the log directories of a node."""
     from barnabas.kraft.first_users import WrongUser, first_users
@@ -57,12 +59,12 @@ def format_(  # noqa: PLR0913, PLR0917 - each is an option
     from barnabas.kraft.metadata.bootstrap import UnknownLevel, bootstrap_records
     from barnabas.runtime.disk import RealDisk
 
-    if standalone + (initial_controllers is not None) + no_initial_controllers > 1:
+    if wanted.standalone + (wanted.initial_controllers is not None) + no_initial_controllers > 1:
         raise WrongArgument("--standalone, --initial-controllers and --no-initial-controllers exclude each other")
     settings = load(config)
     try:
         levels = _levels(release_version, feature)
-        voters = first_voters(settings, standalone, initial_controllers, no_initial_controllers)
+        voters = first_voters(settings, wanted, no_initial_controllers)
         _check_kraft_version(levels, settings)
         features = bootstrap_records(levels)
         users = first_users(add_scram or (), features[0].feature_level, random.SystemRandom())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from barnabas.cli.first_voters import InitialControllers, Standalone, first_voters
+from barnabas.cli.first_voters import WantedVoters, first_voters
 from barnabas.cli.log_ends import LongestLogs
 from barnabas.cli.node_config import Config, load
 from barnabas.cli.option_group import grouped
@@ -50,14 +49,6 @@ def backup(
         problems += len(done.problems)
     if problems:
         raise typer.Exit(1)
-
-
-@dataclass(frozen=True)
-class WantedVoters:
-    """Options that name the voters of a restored quorum."""
-
-    standalone: Standalone = False
-    initial_controllers: InitialControllers = None
 
 
 @grouped
@@ -150,7 +141,7 @@ def _voters(
     Raises `WrongArgument` or `FormatError`."""
     standalone, initial_controllers = wanted.standalone, wanted.initial_controllers
     if settings.controller_quorum_voters or standalone or initial_controllers is not None:
-        voters = first_voters(settings, standalone, initial_controllers, joins=True, directory_id=directory_id)
+        voters = first_voters(settings, wanted, joins=True, directory_id=directory_id)
         own = None if voters is None else voters.key(settings.node_id)
         if own is not None and directory_id not in (None, own.directory_id):
             raise WrongArgument(

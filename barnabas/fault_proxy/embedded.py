@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
 from barnabas.cluster.errors import WrongArgument
-from barnabas.fault_proxy.fault_rule import FaultRule, make_rule, parse_rule
+from barnabas.fault_proxy.fault_rule import Drop, FaultRule, make_rule, parse_rule
 from barnabas.fault_proxy.link_rule import make_link
 from barnabas.fault_proxy.listeners import ClusterProxy
 from barnabas.fault_proxy.rule_book import Rule
@@ -37,31 +37,19 @@ class ProxiedServers(str):
         servers._portal = portal
         return servers
 
-    def fail(  # noqa: PLR0913 - each is one word of a rule
+    def fail(
         self,
         api: str | int,
         *,
         topic: str | None = None,
-        client: str | None = None,
         error: str | int | None = None,
-        delay_ms: int | None = None,
-        drop: Literal["request", "response"] | None = None,
+        drop: Drop | None = None,
         times: int | None = None,
-        after: int = 0,
-        every: int = 1,
         **more: Any,
     ) -> Rule:
-        """Add a rule: what happens to requests of an API. `more` are further fields of `FaultRule`, such as `cut`,
-        `applied` or `probability`. Raises `WrongArgument`."""
-        given = {
-            "topic": topic,
-            "client": client,
-            "error": error,
-            "delay_ms": delay_ms,
-            "drop": drop,
-            "times": times,
-        }
-        given |= {"api": api, "after": after, "every": every, **more}
+        """Add a rule: what happens to requests of an API. `more` are further fields of `FaultRule`, such as `client`,
+        `cut`, `delay_ms`, `applied`, `after`, `every` or `probability`. Raises `WrongArgument`."""
+        given = {"api": api, "topic": topic, "error": error, "drop": drop, "times": times, **more}
         given = {name: value for name, value in given.items() if value is not None}
         return self.add(make_rule(given, "rule"))
 

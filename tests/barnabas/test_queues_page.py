@@ -16,7 +16,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "queues.md"
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.feature("CG-17")
+@pytest.mark.feature("CG-17", "OP-10")
 def test_the_programs_of_the_page_print_what_it_says(barnabas_cluster: BarnabasCluster) -> None:
     found = _BLOCK.findall(PAGE.read_text())
     programs = [pair for pair in itertools.pairwise(found) if pair[0][0] == "python"]

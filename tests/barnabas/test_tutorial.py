@@ -35,7 +35,7 @@ def programs() -> Iterator[tuple[str, str]]:
             yield text, expected if after == "text" else ""
 
 
-@pytest.mark.feature("CL-02", "CL-03", "CL-04", "CL-05")
+@pytest.mark.feature("CL-02", "CL-03", "CL-04", "CL-05", "OP-10")
 def test_every_program_of_the_tutorial_prints_what_it_says(barnabas_cluster: BarnabasCluster) -> None:
     found = list(programs())
     assert len(found) >= 10

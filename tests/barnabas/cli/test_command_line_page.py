@@ -77,6 +77,7 @@ def test_the_commands_of_the_page_work(
     assert "producer_byte_rate" in outputs["barnabas configs quotas describe"]
 
 
+@pytest.mark.feature("OP-10")
 def test_every_command_of_the_client_is_on_the_page() -> None:
     page = PAGE.read_text()
     groups = command().commands

@@ -16,6 +16,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "development.md").read_text("utf-8"
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.feature("OP-10")
 def test_the_program_prints_what_the_page_shows() -> None:
     (_, program), (_, expected), *_ = BLOCKS
     printed = io.StringIO()

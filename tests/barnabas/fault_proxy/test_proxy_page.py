@@ -127,6 +127,7 @@ def test_the_program_prints_what_the_page_shows(folder: Path, moved: Callable[[s
     assert printed.getvalue() == blocks("text")[1]
 
 
+@pytest.mark.feature("OP-10")
 def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
     (tmp_path / "test_page.py").write_text(blocks("python")[1])
     result = run_pytest(tmp_path)

@@ -18,6 +18,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "lake.md").read_text("utf-8")
 BLOCK = re.compile(r"^```(sh|python|toml|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.feature("OP-10")
 def test_the_commands_of_the_page_do_what_they_say(barnabas_reset: EmbeddedServers, tmp_path: Path) -> None:
     environment = os.environ | {
         "BARNABAS_BOOTSTRAP_SERVER": str(barnabas_reset),

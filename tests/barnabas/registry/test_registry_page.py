@@ -33,6 +33,7 @@ def test_the_program_prints_what_the_page_shows() -> None:
     assert printed.getvalue() == block("text")
 
 
+@pytest.mark.feature("OP-10")
 def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
     script = f"barnabas() {{ {COMMAND % sys.executable}; }}\n{block('sh')}"
     with embedded(registry=True) as servers:

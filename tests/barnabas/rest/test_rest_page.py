@@ -17,6 +17,7 @@ DOCUMENT = (Path(__file__).parents[3] / "docs" / "rest.md").read_text("utf-8")
 COMMAND = (str(Path(sys.executable).with_name("barnabas")),)
 
 
+@pytest.mark.feature("OP-10")
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_the_commands_of_the_page_do_what_they_say(barnabas_broker: EmbeddedServers) -> None:
     [program] = re.findall(r"^```sh\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
