@@ -250,11 +250,11 @@ class LeaderFetcher:
             self._building.pop(key, None)
             self._moved.pop(key, None)
             self._later.pop(key, None)
-            self._look_anew(key)
+            self._waits_no_longer(key)
             self._session.forget(key)
         self.wake()
 
-    def _look_anew(self, key: PartitionKey) -> None:
+    def _waits_no_longer(self, key: PartitionKey) -> None:
         """Whatever the partition waited for, it no longer does."""
         self._backing_off.pop(key, None)
         self._asking_bounds.pop(key, None)
@@ -316,7 +316,7 @@ class LeaderFetcher:
             del self._later[key]
             self._moved[key] = None
         for key in self._moved:
-            self._look_anew(key)
+            self._waits_no_longer(key)
             partition = self._partitions.get(key)
             wanted = None if partition is None else partition.follower.next(now_ms)
             if isinstance(wanted, FetchWanted):
