@@ -14,7 +14,7 @@ from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 
 STOPS_WITHIN_MS = 80
 """Time in which others ask to stop, too. Each controlled shutdown takes so much longer."""
-STARTS_WITHIN_MS = 2_000
+STARTS_WITHIN_MS = 3_500
 """Longest wait for brokers that are registered and not ready yet. Nobody serves meanwhile in any case."""
 
 
@@ -36,7 +36,7 @@ def note_wishes(image: MetadataImage, sessions: BrokerSessions, request: BrokerH
     elif session.wants_to_serve and image.topics.by_name and not _active(image):
         hold_ms = STARTS_WITHIN_MS
     # A broker waits for half of its session's timeout for an answer.
-    return min(hold_ms, sessions.session_timeout_ms // 4)
+    return min(hold_ms, sessions.session_timeout_ms * 2 // 5)
 
 
 def is_awaited(image: MetadataImage, sessions: BrokerSessions, now_ms: int) -> bool:
