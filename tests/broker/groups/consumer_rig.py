@@ -297,10 +297,14 @@ class Rig:
         command = command or self.core.heartbeat
         operation = partial(command, request, Client(client_id, "/127.0.0.1"), version, reply)
         self.run(operation, reply)
+        self.await_answer(answers)
         (answer,) = answers
         if not isinstance(answer, ErrorCode):
             encode(answer, version)
         return answer
+
+    def await_answer(self, answers: list[Any]) -> None:
+        """Every request is answered at once here."""
 
     def heartbeat(self, version: int = 1, **fields: Any) -> ConsumerGroupHeartbeatResponse:
         fields.setdefault("group_id", GROUP)
