@@ -67,9 +67,10 @@ async def test_each_request_names_some_more_until_all_are_in_the_session() -> No
     asked = await fetches(Answering(session_id=9), partitions())
     steps = COUNT // MOST_ADDED
     assert [len(named(each)) for each in asked] == [MOST_ADDED] * steps + [0] * (10 - steps)
-    assert sorted(sum(map(named, asked), [])) == list(range(COUNT))
+    assert sorted(index for each in asked for index in named(each)) == list(range(COUNT))
     assert [each.session_epoch for each in asked] == list(range(10))
-    assert [each.max_wait_ms for each in asked] == [0] * (steps - 1) + [500] * (11 - steps), "the rest is not kept waiting"
+    waits = [each.max_wait_ms for each in asked]
+    assert waits == [0] * (steps - 1) + [500] * (11 - steps), "the rest is not kept waiting"
 
 
 async def test_a_leader_that_keeps_no_session_is_asked_for_all_of_them() -> None:
