@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ALTER_PARTITION_TIMEOUT_MS = 5_000
+MOST_CONFIGS_KEPT = 1_000
 
 
 class BrokerParts:
@@ -113,6 +115,10 @@ class BrokerParts:
         """The settings as they hold now, with dynamic configs."""
         self.static = settings
         """The settings of the broker's own file."""
+        self._inherited: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
+        """Dynamic defaults of the cluster and settings of this broker, from which `_topic_configs` follow."""
+        self._topic_configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
+        """Configs of topics by their own settings."""
         self.store = store
         self.decisions = decisions
         self.controller = controller
@@ -474,7 +480,15 @@ class BrokerParts:
         return share_groups_are_enabled(self.metadata.image)
 
     def topic_config(self, image: MetadataImage, topic: str) -> TopicConfig:
-        config = TopicConfig.resolve(image.config(TOPIC_RESOURCE, topic), self.layers(image).merged())
+        """The same object for topics with equal settings, as long as those of the broker stay."""
+        layers = self.layers(image)
+        inherited = (layers.cluster_default, layers.per_broker)
+        if inherited != self._inherited or len(self._topic_configs) > MOST_CONFIGS_KEPT:
+            self._inherited, self._topic_configs = inherited, {}
+        overrides = tuple(sorted(image.config(TOPIC_RESOURCE, topic).items()))
+        config = self._topic_configs.get(overrides)
+        if config is None:
+            config = self._topic_configs[overrides] = TopicConfig.resolve(dict(overrides), layers.merged())
         if config.remote_storage_enable and topic in NEVER_TIERED:
             return replace(config, remote_storage_enable=False)
         return config

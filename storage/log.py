@@ -89,6 +89,7 @@ class PartitionLog:
         "cleaning",
         "config",
         "epochs",
+        "flush_candidates",
         "flushes",
         "health",
         "high_watermark",
@@ -96,6 +97,7 @@ class PartitionLog:
         "local_log_start_offset",
         "log_end_offset",
         "log_start_offset",
+        "moved_logs",
         "on_recovery_point_lowered",
         "partition",
         "pending_from",
@@ -110,7 +112,7 @@ class PartitionLog:
         self.topic_id: bytes | None = None
         """Topic id of `partition.metadata`; set by the caller that reads it."""
         self.config = config
-        """May be replaced at any time; existing files keep their format."""
+        """Replaced by `configure`; existing files keep their format."""
         self.epochs: LeaderEpochs = loaded.epochs
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
@@ -127,6 +129,9 @@ class PartitionLog:
         self._files = files
         """All changes of files go through it; reads use `_segments`."""
         self.flushes = LogFlushes(self, files)
+        self.flush_candidates: dict[PartitionLog, None] | None = None
+        """Logs of the node that may need a flush, as `LogDirectories` keeps them. A log is added by each change after
+        which it may, so that nobody has to look at all logs again and again."""
         self._segments = files.segments
         self._tracker = files.tracker
         self._logged_damage: tuple[str, ...] = ()
@@ -137,6 +142,9 @@ class PartitionLog:
         """Everything below it has been compacted; None if nothing ever was."""
         self.pending_from: int | None = None
         """No record below it waits for its delivery; None if that is not known here, as on followers."""
+
+        self.moved_logs: dict[PartitionLog, None] | None = None
+        """Logs of the node whose high watermark moved, as `LogDirectories` keeps them until it is written down."""
 
     @classmethod
     def open(
@@ -228,6 +236,11 @@ class PartitionLog:
         return self._segments.open_files
 
     @property
+    def has_no_files(self) -> bool:
+        """True if no record was ever appended, so that the directory holds nothing but the topic id."""
+        return self._files.are_missing
+
+    @property
     def swaps(self) -> SegmentSwaps:
         """Compaction swaps its copies in through it."""
         return self._files.swaps
@@ -246,7 +259,9 @@ class PartitionLog:
     def set_high_watermark(self, offset: int) -> None:
         """Clamped to the log's range."""
         offset = min(max(offset, self.local_log_start_offset), self.log_end_offset)
-        self.high_watermark = offset
+        if offset != self.high_watermark:
+            self.high_watermark = offset
+            self.high_watermark_moved()
         if self._tracker is not None:
             self._tracker.states.replicated_to(offset)
 
@@ -260,6 +275,20 @@ class PartitionLog:
     def _described_local_start(self) -> str:
         local_start = self.local_log_start_offset
         return f"local start {local_start}, " if local_start != self.log_start_offset else ""
+
+    def configure(self, config: TopicConfig) -> None:
+        """Replace the config."""
+        self.config = config
+        self._may_need_flush()
+
+    def high_watermark_moved(self) -> None:
+        """It has another value, also if a start after a crash would find it."""
+        if self.moved_logs is not None:
+            self.moved_logs[self] = None
+
+    def _may_need_flush(self) -> None:
+        if self.flush_candidates is not None:
+            self.flush_candidates[self] = None
 
     # -- appends
 
@@ -389,6 +418,7 @@ class PartitionLog:
     ) -> None:
         """Write the bytes into the active segment, rolling it first if due. All or nothing."""
         self.health.check_room()
+        self._may_need_flush()
         files, config, last = self._files, self.config, batches[-1]
         active = self._segments.all[-1]
         try:
@@ -402,6 +432,7 @@ class PartitionLog:
 
     def roll(self, now_ms: int) -> None:
         """Start a new segment at the log end; does nothing if the active one is empty."""
+        self._may_need_flush()
         try:
             self._files.roll(self.log_end_offset, self.config.segment_index_bytes, now_ms)
         except OSError as error:
@@ -508,6 +539,7 @@ class PartitionLog:
         self._bounds_are(min(self.log_start_offset, end_offset))
         self.epochs.truncate_from_end(end_offset)
         self.high_watermark = min(self.high_watermark, end_offset)
+        self.high_watermark_moved()
         if self._tracker is not None:
             self._tracker.rebuild(self.segments, end_offset, 0, self.high_watermark)
             self._tracker.states.replicated_to(self.high_watermark)
@@ -529,6 +561,7 @@ class PartitionLog:
 
     def _lower_recovery_point(self, offset: int) -> None:
         """Must precede any truncation. Raises OSError, and then nothing has changed."""
+        self._may_need_flush()
         write = self.on_recovery_point_lowered
         self._files.lower_recovery_point(offset, None if write is None else partial(write, self))
 
@@ -580,6 +613,7 @@ class PartitionLog:
 
     def _emptied(self, offset: int, log_start_offset: int) -> None:
         self.log_end_offset = self.high_watermark = self._files.flusher.recovery_point = offset
+        self.high_watermark_moved()
         self._bounds_are(log_start_offset)
 
     def advance_log_start_offset(self, offset: int) -> bool:
@@ -592,6 +626,7 @@ class PartitionLog:
             raise OffsetOutOfRange(f"{self}: cannot start at {offset}, above the high watermark")
         if offset <= self.log_start_offset:
             return False
+        self._may_need_flush()
         self.log_start_offset = offset
         self.local_log_start_offset = max(self.local_log_start_offset, offset)
         self.epochs.truncate_from_start(offset)
@@ -612,6 +647,8 @@ class PartitionLog:
         """
         try:
             count, rolls = segments_to_delete(self, now_ms)
+            if count or rolls:
+                self._may_need_flush()
             if count:
                 self._delete_first(count, now_ms)
             if rolls:
