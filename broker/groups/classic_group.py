@@ -475,12 +475,11 @@ class ClassicGroup:
         return True
 
     def waiting(self) -> list[Reply]:
-        """Forget and return all waiting replies."""
+        """Forget and return all waiting replies; the group ends."""
         replies = []
         for member in self.members.values():
             replies += [reply for reply in (member.awaiting_join, member.awaiting_sync) if reply is not None]
             member.awaiting_join = member.awaiting_sync = None
-        self._joined = 0
         return replies
 
 

@@ -238,6 +238,10 @@ class Shell:
             assert {member.group_instance_id: member.member_id for member in members if member.is_static} == (
                 group.static_members
             )
+            if self.timers.deadline_ms(("classic sync", group.group_id)) is not None:
+                assert group.pending_sync, "nobody is waited for"
+            if self.timers.deadline_ms(("classic join", group.group_id)) is not None:
+                assert group.state is ClassicState.PREPARING_REBALANCE
             for member_id in [*group.members, *group.pending_join]:
                 key = session_key(group.group_id, member_id)
                 assert self.timers.deadline_ms(key) is not None, f"nobody would notice that {member_id} is silent"

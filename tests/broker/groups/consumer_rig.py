@@ -19,6 +19,7 @@ from barnabas.broker.groups.consumer_member import MEMBER_MOVES, STATIC_LEAVE_EP
 from barnabas.broker.groups.group import Client, GroupContext, GroupDirectory
 from barnabas.broker.groups.group_memory import MEMBER_BYTES, NAME_BYTES, size_of_names
 from barnabas.broker.groups.state_transitions import is_legal
+from barnabas.broker.traffic import GroupEvents
 from barnabas.kraft.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.kraft.metadata.replay import ImageReplay
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -95,13 +96,22 @@ class Rig:
         self._states: dict[str, GroupState] = {}
         self._member_states: dict[tuple[str, str], MemberState] = {}
         self.decisions = Decisions("broker-1", lambda: WALL_MS + self.monotonic_ms)
+        self.events = GroupEvents()
+        self._noted_targets: int | None = 0
+        """Target assignments that were noted; None after a write failed, because a metric counts a failed one, too."""
         self.core = self._begin()
 
     def _begin(self) -> ConsumerGroups:
         self.timers = Timers()
         self.directory = GroupDirectory()
         context = GroupContext(
-            self.directory, self.timers, self._chance, lambda: self.settings, lambda: self.image, AskedShareStates()
+            self.directory,
+            self.timers,
+            self._chance,
+            lambda: self.settings,
+            lambda: self.image,
+            AskedShareStates(),
+            events=self.events,
         )
         return self.make_core(context)
 
@@ -166,6 +176,7 @@ class Rig:
             reply.refuse(error.code)
             return
         if outcome.records and self.broken is not None:
+            self._noted_targets = None
             if outcome.failed is not None:
                 instead = outcome.failed(KafkaError(self.broken))
                 assert not instead.records
@@ -182,6 +193,11 @@ class Rig:
             if outcome.replay:
                 self._replay(self.core, *self.log[-1])
         self.decisions.take(outcome.notes)
+        if self._noted_targets is not None:
+            self._noted_targets += sum("has a new target assignment" in it.text for it in outcome.notes)
+            events = self.events
+            assigned = events.consumer_rebalances + events.share_rebalances + events.streams_rebalances
+            assert assigned == self._noted_targets, "each assignment is noted and counted"
         for answered, response in outcome.answers:
             answered.answer(response)
         self.check()
