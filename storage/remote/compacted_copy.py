@@ -1,4 +1,4 @@
-"""Core: what the copy of a segment of a compacted log says of itself, in the custom metadata of its records.
+"""Core: custom metadata of a copy of a segment of a compacted log, which says how far it is clean.
 
 Kafka passes custom metadata on as bytes, so the records stay Kafka's. A copy is *clean up to* an offset: no record in
 it has a later one with the same key below that offset, in the log of the leader that made the copy.

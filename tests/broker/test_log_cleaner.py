@@ -162,7 +162,7 @@ def test_a_restart_knows_what_is_clean() -> None:
 
 
 @pytest.mark.feature("CR-04", "CR-09")
-def test_what_takes_the_place_of_truncated_records_is_not_clean_after_a_crash() -> None:
+def test_records_in_place_of_truncated_ones_are_not_clean_after_a_crash() -> None:
     async def story(bench: Bench) -> None:
         log = bench.log("compact", 50)
         await until(lambda: log.cleaned_to == 50 and log.cleaning.phase is Phase.IDLE)

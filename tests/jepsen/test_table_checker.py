@@ -38,7 +38,7 @@ def table() -> Tale:
     return tale
 
 
-def test_what_compaction_may_leave() -> None:
+def test_compaction_may_leave_this() -> None:
     assert table().found((0, 1, 10), (1, 2, 11), (2, 1, 12), (3, 2, None)) == set()
     assert table().found((2, 1, 12), (3, 2, None)) == set()
     assert table().found((2, 1, 12)) == set()

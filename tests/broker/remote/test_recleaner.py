@@ -1,4 +1,4 @@
-"""Compacted logs in two tiers: what is remote is compacted again, and no key is lost or comes back, whoever leads."""
+"""Compacted logs in two tiers: the remote part is compacted again, and no key is lost or reappears under any leader."""
 
 from __future__ import annotations
 

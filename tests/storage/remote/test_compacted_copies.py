@@ -116,7 +116,7 @@ def test_a_segment_that_is_read_in_one_of_its_epochs_stays() -> None:
     assert superseded(segments) == [1]
 
 
-def test_what_was_replaced_is_deleted_when_late_readers_are_done() -> None:
+def test_a_replaced_segment_is_deleted_when_late_readers_are_done() -> None:
     segments = known(copy_of(1, 0, 99), finished(1), copy_of(2, 0, 99), finished(2, at_ms=5_000))
     facts = {"epochs": [(0, 0)], "log_start_offset": 0, "log_end_offset": 500, "only_local_bytes": 0}
     forever = {"retention_ms": -1, "retention_bytes": -1, "superseded_kept_ms": 1_000}

@@ -36,7 +36,7 @@ def parts(found: Row) -> list[tuple[int, int]]:
     return [(numbers([part.segment])[0], part.end_offset) for part in found.parts]
 
 
-def test_what_was_copied_since_the_last_time_is_dirty() -> None:
+def test_copies_since_the_last_time_are_dirty() -> None:
     found = row(copied((segment(1, 0, 99), 200), (segment(2, 100, 199), 200), (segment(3, 200, 299), 300)))
     assert parts(found) == [(1, 100), (2, 200), (3, 300)]
     assert (found.cleaned_to, found.end_offset) == (200, 300)
@@ -60,7 +60,7 @@ def test_a_copy_of_a_log_that_was_not_compacted_is_dirty() -> None:
     assert (row(known).cleaned_to, row(known).dirty_ratio) == (0, 1.0)
 
 
-def test_of_segments_that_overlap_readers_see_a_part() -> None:
+def test_readers_see_a_part_of_segments_that_overlap() -> None:
     found = row(copied((segment(1, 0, 150), 151), (segment(2, 100, 199, {0: 100}), 200)))
     assert parts(found) == [(1, 100), (2, 200)]
     [group] = groups_of(found.parts, 1)
