@@ -9,6 +9,7 @@ import logging
 import re
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -35,8 +36,6 @@ from barnabas.broker.metadata_follower import MetadataFollower
 from barnabas.broker.metadata_publisher import MetadataPublisher
 from barnabas.broker.purgatory import Purgatory
 from barnabas.broker.registration import registration
-from barnabas.broker.remote.metadata_topic import RemoteMetadata, RemoteMetadataPorts
-from barnabas.broker.remote.parts import RemoteParts, RemotePartsPorts
 from barnabas.broker.replication.fetcher import Fetchers, FetchSettings
 from barnabas.broker.replication.isr_changes import IsrChanges
 from barnabas.broker.replication.log_dir_moves import LogDirMoves, MovePorts
@@ -82,6 +81,9 @@ from barnabas.settings.node import CLUSTER_SCOPE
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_directory import LogDirectory
+
+if TYPE_CHECKING:
+    from barnabas.broker.remote.parts import RemoteParts
 
 log = logging.getLogger(__name__)
 
@@ -339,6 +341,10 @@ class BrokerParts:
         world, settings = self.world, self.static
         if not settings.remote_log_storage_system_enable:
             return None
+        # A node without tiers does not load them.
+        from barnabas.broker.remote.metadata_topic import RemoteMetadata, RemoteMetadataPorts
+        from barnabas.broker.remote.parts import RemoteParts, RemotePartsPorts
+
         assert settings.remote_store is not None
         if world.object_store is None:
             raise CannotRun("tiered storage is on, but this world has no object stores")
@@ -365,6 +371,7 @@ class BrokerParts:
                 node_id=settings.node_id,
                 settings=self.current_settings,
                 partitions=self.partitions,
+                image=lambda: self.metadata.image,
                 metadata=metadata,
                 background=self.background,
                 decisions=self.decisions,

@@ -191,8 +191,8 @@ async def run_until_signal(run: Run, served: Callable[[Any], None]) -> None:
         async with trio.open_nursery() as node:
             value = await node.start(run, stop)
             serving.set()
-            settle_memory()
             served(value)
+            settle_memory()
         nursery.cancel_scope.cancel()
 
 

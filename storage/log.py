@@ -499,7 +499,7 @@ class PartitionLog:
             self.epochs.truncate_from_end(self.log_end_offset)
             return self.log_end_offset
         if offset < self._segments.first_offset:
-            self._truncate_below_local_start(offset)
+            self.truncate_fully_and_start_at(offset)
             return offset
         try:
             self._truncate(offset)
@@ -526,16 +526,6 @@ class PartitionLog:
         self.local_log_start_offset = max(log_start_offset, self._segments.first_offset)
         # What was copied beyond belongs to another lineage.
         self.highest_copied_offset = min(self.highest_copied_offset, self.log_end_offset - 1)
-
-    def _truncate_below_local_start(self, offset: int) -> None:
-        """The remote part stays in the log, up to `offset`."""
-        if not self.config.is_tiered or offset <= self.log_start_offset:
-            self.truncate_fully_and_start_at(offset)
-            return
-        kept = self.epochs.entries_in(-1, offset)
-        self.truncate_fully_and_start_at(offset, self.log_start_offset)
-        for epoch, start_offset in kept:
-            self.epochs.assign(epoch, start_offset)
 
     def _before_cut(self, offset: int) -> None:
         """A copy in progress must not restore what is about to be truncated."""

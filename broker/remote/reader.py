@@ -6,7 +6,7 @@ What the segment has behind the point at which it leaves the log is not returned
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeVar
 
 import trio
@@ -14,6 +14,7 @@ import trio
 from barnabas.broker.remote.index_cache import IndexCache, SegmentReads
 from barnabas.broker.remote.segment_store import IndexKind
 from barnabas.broker.remote.segment_walk import Found, SegmentWalk
+from barnabas.broker.remote.wanted import RemoteRecords, Wanted
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import iterate_batches
 from barnabas.protocol.records.builder import build_batch
@@ -57,24 +58,6 @@ class ReadLog(Protocol):
     def epochs(self) -> LeaderEpochs: ...
 
     def aborted_transactions(self, from_offset: int, upper_offset: int) -> list[AbortedTransaction]: ...
-
-
-class Wanted(NamedTuple):
-    """Records that are wanted from the remote segments of a log."""
-
-    offset: int
-    max_bytes: int
-    at_least_one_batch: bool
-    """True if to return the first batch even if it is larger than `max_bytes`."""
-    with_aborted: bool
-    """True for readers of committed records."""
-
-
-class RemoteRecords(NamedTuple):
-    """Batches from the one with the wanted offset on; the last one may be cut off."""
-
-    data: bytes
-    aborted: Sequence[AbortedTransaction] = ()
 
 
 NOTHING = RemoteRecords(b"")

@@ -382,9 +382,10 @@ class LeaderFetcher:
         self._gather()
         if self._asks_first or self._session.idle:
             return None
-        if self._waiting_at_leader is not None:
+        waiting = self._waiting_at_leader
+        if waiting is not None and waiting.deadline < math.inf:
             # The new partitions are in this request.
-            self._waiting_at_leader.deadline = math.inf
+            waiting.deadline = math.inf
         return self._request()
 
     def _apply(self, response: FetchResponse) -> None:

@@ -352,6 +352,25 @@ class Partition:
             self._carry_out(effects)
         return self._read(request)
 
+    def is_caught_up(self, fetch: FollowerFetch, leader_epoch: int, last_fetched_epoch: int) -> bool:
+        """True if a fetch of another replica reports nothing but its progress: it is in sync, has all records of this
+        log and no others, and knows the leader epoch. `follower_read` would return no records. If in doubt, False."""
+        partition_log, replica = self.log, self.replica
+        return (
+            fetch.fetch_offset == partition_log.log_end_offset
+            and last_fetched_epoch == partition_log.latest_epoch
+            and leader_epoch == replica.leader_epoch
+            and fetch.node_id in replica.maximal_isr
+            and replica.follower_error(fetch.node_id, fetch.broker_epoch, leader_epoch) is None
+        )
+
+    def follower_progressed(self, fetch: FollowerFetch) -> None:
+        """Record the progress of a follower that is caught up."""
+        now_ms = self._host.monotonic.now_ms()
+        effects = self.replica.follower_fetched(fetch, self.log.log_end_offset, now_ms)
+        if effects:
+            self._carry_out(effects)
+
     def wake_if_forgotten(self) -> None:
         """Check the waiting readers if another broker may lead by now."""
         if self.is_forgotten:

@@ -27,6 +27,8 @@ READY_SECONDS = 60.0
 
 SMALL = {"log.cleaner.dedupe.buffer.size": "2097152"}
 """Settings of each node unless the test chose them: many nodes share the memory of one machine."""
+REMOTE_STORAGE = "remote.log.storage.manager.class.name"
+"""Kafka's LocalTieredStorage makes a directory if the test names none."""
 PERSISTER = "group.share.persister.class.name"
 SHARE_STATE = {
     "share.coordinator.state.topic.replication.factor": "1",
@@ -77,6 +79,8 @@ class Cluster:
                 settings[key] = ",".join(self._with_port(each, ports) for each in settings[key].split(","))
         if settings.get(PERSISTER) == "":
             settings = SHARE_STATE | settings
+        if settings.get(REMOTE_STORAGE, "").endswith(".LocalTieredStorage"):
+            settings = {"rsm.config.dir": str(self.folder / "remote")} | settings
         for key in ("log.dir", "broker.id"):
             settings.pop(key, None)
         settings |= {"process.roles": role, "node.id": str(identity), "log.dirs": ",".join(log_dirs)}

@@ -41,8 +41,8 @@ from barnabas.protocol.records.coordinator import (
 )
 from barnabas.protocol.schema import Message, decode, encode
 from barnabas.runtime.decisions import Decisions
-from barnabas.settings.broker import BrokerSettings
 from tests.broker.groups.share_states import AskedShareStates
+from tests.broker.some_settings import some_settings
 
 GROUP = "readers"
 SESSION_MS = 10_000
@@ -121,7 +121,7 @@ class Shell:
     """One partition of `__consumer_offsets` that is led here, with classic groups only."""
 
     def __init__(self, seed: int = 0, **settings: int) -> None:
-        self.settings = BrokerSettings.model_construct(None, **settings)
+        self.settings = some_settings(**settings)
         self.chance = random.Random(seed)
         self.now_ms = 1_000
         self.log: list[tuple[bytes, bytes | None]] = []

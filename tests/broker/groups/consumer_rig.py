@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -37,8 +38,8 @@ from barnabas.protocol.records.coordinator import (
 )
 from barnabas.protocol.schema import decode, encode
 from barnabas.runtime.decisions import Decisions
-from barnabas.settings.broker import BrokerSettings
 from tests.broker.groups.share_states import AskedShareStates
+from tests.broker.some_settings import some_settings
 
 TYPES = dict(record_types(group_log))
 GROUP = "readers"
@@ -80,7 +81,7 @@ class Rig:
         # Most stories are about single steps, so assignments are computed at once unless a story configures an
         # interval.
         settings.setdefault("group_consumer_assignment_interval_ms", 0)
-        self.settings = BrokerSettings.model_construct(None, raw={}, **settings)
+        self.settings = some_settings(**settings)
         self.image: MetadataImage = EMPTY_IMAGE
         self.monotonic_ms = 1_000
         self.log: list[tuple[bytes, bytes | None]] = []
@@ -109,7 +110,7 @@ class Rig:
 
     def set_setting(self, name: str, value: Any) -> None:
         """Change a setting at run time."""
-        self.settings = self.settings.model_copy(update={name: value})
+        self.settings = replace(self.settings, **{name: value})
 
     @property
     def now(self) -> Now:

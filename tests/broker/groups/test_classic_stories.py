@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from barnabas.broker.groups import classic_group, classic_joins
@@ -545,7 +547,7 @@ def test_a_lowered_limit_rejects_the_last_to_rejoin() -> None:
     shell = Shell()
     people = [Person(shell) for _ in range(3)]
     shell.stable(*people)
-    shell.settings = shell.settings.model_copy(update={"group_max_size": 2})
+    shell.settings = replace(shell.settings, group_max_size=2)
     shell.fail_over()
     assert shell.state == "PreparingRebalance", "the new coordinator sees that they are too many"
     people[2].join()

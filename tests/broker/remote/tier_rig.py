@@ -23,7 +23,6 @@ from barnabas.runtime.decisions import Notes
 from barnabas.runtime.object_store import NoSuchObject, StoredObject, StoreError
 from barnabas.runtime.quotas.rate import QuotaWindows
 from barnabas.runtime.world import Bytes, Chunk, FileRegion, World
-from barnabas.settings.broker import BrokerSettings
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.remote.partition_segments import PartitionSegments
@@ -34,6 +33,7 @@ from barnabas.storage.remote.segment import (
     RemoteSegment,
     SegmentState,
 )
+from tests.broker.some_settings import some_settings
 from tests.storage.rig import NOW_MS, Rig, append, batch, small_segments
 
 T = TypeVar("T")
@@ -189,7 +189,7 @@ class Tier:
         self.tasks.follow()
 
     def ports(self, nursery: trio.Nursery) -> RemotePorts:
-        settings = BrokerSettings.model_construct(**self.settings)
+        settings = some_settings(**self.settings)
         world = World(
             None,  # type: ignore[arg-type]
             self.rig.disk,
