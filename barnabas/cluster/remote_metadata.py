@@ -18,7 +18,8 @@ from barnabas.broker.remote.segment_store import RemoteSegmentStore, StoredSegme
 from barnabas.broker.remote.stored_segments import NO_BROKER, NotWhole, described
 from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from barnabas.protocol.primitives import uuid_from_string, uuid_to_string
-from barnabas.storage.remote.metadata_records import REMOTE_METADATA_TOPIC, decode, encode, metadata_partition
+from barnabas.settings.remote_metadata import REMOTE_METADATA_TOPIC
+from barnabas.storage.remote.metadata_records import decode, encode, metadata_partition
 from barnabas.storage.remote.segment import (
     MetadataRecord,
     PartitionDelete,

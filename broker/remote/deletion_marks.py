@@ -24,7 +24,8 @@ from barnabas.protocol.records.batch import CorruptBatch, iterate_batches
 from barnabas.protocol.records.metadata import read_frame
 from barnabas.protocol.records.record import SERVED_LIMIT_BYTES, SERVED_LIMIT_RECORDS, decode_in_slices
 from barnabas.runtime.world import FileRegion, World
-from barnabas.storage.remote.metadata_records import REMOTE_METADATA_TOPIC, decode
+from barnabas.settings.remote_metadata import REMOTE_METADATA_TOPIC
+from barnabas.storage.remote.metadata_records import decode
 from barnabas.storage.remote.segment import PartitionDelete, PartitionDeleteState, RemotePartitionKey
 
 log = logging.getLogger(__name__)
