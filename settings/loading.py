@@ -39,6 +39,7 @@ from barnabas.settings.node import (
 from barnabas.settings.oauth import KEYS_OF_OAUTH
 from barnabas.settings.object_store import KEYS_OF_STORE, store_settings
 from barnabas.settings.properties import parse_properties
+from barnabas.settings.topic import COMPACTED_TIERS
 
 Node = TypeVar("Node", bound=NodeSettings)
 
@@ -52,6 +53,7 @@ _OWN_KEYS = KEYS_OF_STORE | {
     MEMORY_LIMIT,
     LEGACY_CLIENTS,
     QUOTA_SCOPE,
+    COMPACTED_TIERS,
     *KEYS_OF_HOSTS,
 }
 
@@ -173,6 +175,8 @@ def _fields(model: type[NodeSettings], keys: _Keys, role: str, combined: bool) -
         fields["quota_scope"] = _quota_scope(keys.raw[QUOTA_SCOPE].strip())
     if keys.raw.get(LEGACY_CLIENTS, "").strip():
         fields["legacy_clients_enable"] = _switch(LEGACY_CLIENTS, keys.raw[LEGACY_CLIENTS].strip())
+    if keys.raw.get(COMPACTED_TIERS, "").strip():
+        fields["remote_storage_compacted_enable"] = _switch(COMPACTED_TIERS, keys.raw[COMPACTED_TIERS].strip())
     fields["advertised_as_seen"] = _seen_listeners(keys.raw.get(ADVERTISED_AS_SEEN, ""), names)
     return fields
 

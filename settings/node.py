@@ -92,6 +92,7 @@ class NodeSettings:
     """The memory that clients may make the node use; None: a quarter of the machine's, at most 1 GiB. Its key is
     `MEMORY_LIMIT`."""
     legacy_clients_enable: bool = False
+    remote_storage_compacted_enable: bool = False
     """Its key is `LEGACY_CLIENTS`; only brokers act on it."""
     advertised_as_seen: list[str] = field(default_factory=list)
     """Names of listeners. Its key is `ADVERTISED_AS_SEEN`; only brokers act on it."""

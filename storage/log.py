@@ -34,7 +34,7 @@ from barnabas.storage.fetched_batches import (
     portions,
     verify_fetched,
 )
-from barnabas.storage.folder import Folder
+from barnabas.storage.folder import Folder, ScratchFolder
 from barnabas.storage.gap_epochs import GapEpoch, GapEpochs, hidden_epochs
 from barnabas.storage.indexes import CorruptIndex
 from barnabas.storage.leader_epochs import LeaderEpochs
@@ -244,6 +244,14 @@ class PartitionLog:
     def swaps(self) -> SegmentSwaps:
         """Compaction swaps its copies in through it."""
         return self._files.swaps
+
+    def begin_scratch(self, base_offset: int, now_ms: int) -> Segment:
+        """An empty segment in the log's directory that is no part of the log. Its user removes the files; so does a
+        restart. Raises OSError."""
+        folder = ScratchFolder.beside(self._files.folder)
+        scratch = Segment.create(folder, base_offset, self.config.segment_index_bytes, now_ms)
+        scratch.hold_open()
+        return scratch
 
     @property
     def last_stable_offset(self) -> int:

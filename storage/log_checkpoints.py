@@ -79,6 +79,9 @@ class LogCheckpoints:
         log's end.
         """
         self._write(directory, RECOVERY_POINT_CHECKPOINT)
+        if directory.disk.exists(f"{directory.path}/{CLEANER_OFFSET_CHECKPOINT}"):
+            # What is appended in place of those records is not clean: a tombstone might go before what it deletes.
+            self._write(directory, CLEANER_OFFSET_CHECKPOINT)
 
     def _write_if_it_fits(self, directory: LogDirectory, name: str) -> None:
         """An outdated checkpoint only makes a recovery slower. The next one will be newer."""

@@ -18,6 +18,7 @@ from barnabas.broker.remote.copier import Copier
 from barnabas.broker.remote.expirer import Expirer
 from barnabas.broker.remote.pending_deletions import read_pending, write_pending
 from barnabas.broker.remote.ports import RemotePorts
+from barnabas.broker.remote.recleaner import Recleaner
 from barnabas.broker.remote.segment_deletion import delete_segment
 from barnabas.broker.remote.tended import Job, Tended, is_switched_off
 from barnabas.broker.replication.partition import Partition
@@ -32,6 +33,9 @@ log = logging.getLogger(__name__)
 
 UNREAD_METADATA_MS = 500
 """Pause before a partition is looked at again whose metadata is not read yet."""
+
+RECLEANED_AT_ONCE = 1
+"""Partitions: each takes the memory of a cleaner's map."""
 
 PASSING = (StoreError, KafkaError, OSError, CorruptBatch)
 """Errors of a round that another one may not meet."""
@@ -56,10 +60,12 @@ class RemoteTasks:
         self._bell = trio.Event()
         self._copier = Copier(ports)
         self._expirer = Expirer(ports)
+        self._recleaner = Recleaner(ports)
         settings = ports.settings()
         self._limiters = {
             Job.COPY: trio.CapacityLimiter(settings.remote_log_manager_copier_thread_pool_size),
             Job.EXPIRE: trio.CapacityLimiter(settings.remote_log_manager_expiration_thread_pool_size),
+            Job.RECLEAN: trio.CapacityLimiter(RECLEANED_AT_ONCE),
         }
         self._followers = trio.CapacityLimiter(settings.remote_log_manager_follower_thread_pool_size)
 
@@ -184,11 +190,17 @@ class RemoteTasks:
             tended.is_rung.discard(job)
 
     async def _work(self, tended: Tended, job: Job) -> bool:
-        return await (self._copier if job is Job.COPY else self._expirer).round(tended)
+        match job:
+            case Job.COPY:
+                return await self._copier.round(tended)
+            case Job.EXPIRE:
+                return await self._expirer.round(tended)
+            case Job.RECLEAN:
+                return await self._recleaner.round(tended)
 
     def _report(self, tended: Tended, job: Job, error: Exception, wait_ms: int) -> None:
         failures = tended.backoffs[job].failures
-        verb = "copy to" if job is Job.COPY else "delete from"
+        verb = _VERBS[job]
         log.warning("%s: cannot %s the remote store, again in %d ms: %s", tended, verb, wait_ms, error)
         if failures == 1:
             partition = tended.partition
@@ -275,6 +287,9 @@ class RemoteTasks:
     async def _mark(self, key: RemotePartitionKey, state: PartitionDeleteState, broker_id: int) -> None:
         ports = self._ports
         await ports.metadata.publish(PartitionDelete(key, state, ports.world.wall_clock.now_ms(), broker_id))
+
+
+_VERBS = {Job.COPY: "copy to", Job.EXPIRE: "delete from", Job.RECLEAN: "compact in"}
 
 
 def _seconds(milliseconds: int | None) -> float:

@@ -24,6 +24,7 @@ OWN_FIELDS = (
     "http_token_file",
     "memory_limit_bytes",
     "legacy_clients_enable",
+    "remote_storage_compacted_enable",
     "advertised_as_seen",
     "quota_scope",
     "host",
