@@ -108,6 +108,10 @@ async def _describe(store: RemoteSegmentStore, found: Restoration) -> None:
 
     if found.elsewhere:
         complain(f"{len(found.elsewhere)} partitions in the store are of topics that this cluster does not have")
+    for key in found.compacted:
+        complain(
+            f"{key.topic}-{key.partition}: left out: the objects of a compacted topic do not show what was replaced"
+        )
     await remote_metadata.describe(store, found, int(time.time() * 1000))
     for line in found.left_out:
         complain(line)

@@ -56,6 +56,8 @@ class Restoration:
     """Segments without a record, of topics in the cluster."""
     elsewhere: list[RemotePartitionKey] = field(default_factory=list)
     """Partitions of topics that the cluster does not have: deleted, or of another cluster."""
+    compacted: list[RemotePartitionKey] = field(default_factory=list)
+    """Partitions of compacted topics that lack records: objects do not show which segments have been replaced."""
     partly_known: list[RemotePartitionKey] = field(default_factory=list)
     """Partitions of which the metadata has records, and not all segments."""
     segments: list[RemoteSegment] = field(default_factory=list)
@@ -64,8 +66,10 @@ class Restoration:
     """A line for each of the others, with the reason."""
 
 
-def compared(stored: Stored, topic_ids: Collection[bytes], known: Known) -> Restoration:
-    """Compare the store with the metadata; `segments` of the result is still empty."""
+def compared(
+    stored: Stored, topic_ids: Collection[bytes], known: Known, compacted: Collection[str] = ()
+) -> Restoration:
+    """Compare the store with the metadata; `segments` of the result is still empty. `compacted` are names of topics."""
     found = Restoration()
     for key, segments in stored.items():
         if key.topic_id not in topic_ids:
@@ -74,7 +78,9 @@ def compared(stored: Stored, topic_ids: Collection[bytes], known: Known) -> Rest
         ids = known.get(key, ())
         lacking = [each for each in segments if each.segment_id not in ids]
         found.known += len(segments) - len(lacking)
-        if lacking:
+        if lacking and key.topic in compacted:
+            found.compacted.append(key)
+        elif lacking:
             found.lacking[key] = lacking
             if ids:
                 found.partly_known.append(key)
@@ -87,7 +93,19 @@ async def compare(store: RemoteSegmentStore, admin: Admin, consumer: Consumer) -
     listed = await admin.list_topics(list_internal=True)
     ids = {uuid_from_string(each.topic_id) for each in listed.values() if each.topic_id is not None}
     known = await _known(consumer) if REMOTE_METADATA_TOPIC in listed else {}
-    return compared(stored, ids, known)
+    compacted = await _compacted(admin, sorted({key.topic for key in stored} & listed.keys()))
+    return compared(stored, ids, known, compacted)
+
+
+async def _compacted(admin: Admin, topics: list[str]) -> set[str]:
+    from barnabas.client.admin import ConfigResource, ResourceType
+
+    described = await admin.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in topics])
+    return {
+        resource.name
+        for resource, entries in described.items()
+        if "compact" in (entries["cleanup.policy"].value or "").split(",")
+    }
 
 
 async def describe(store: RemoteSegmentStore, found: Restoration, now_ms: int) -> None:

@@ -35,6 +35,15 @@ def test_only_what_the_metadata_never_had_is_added_and_only_for_topics_of_this_c
     assert not complete.lacking and not complete.partly_known
 
 
+def test_segments_of_compacted_topics_are_left_out() -> None:
+    """One that was replaced would bring back keys that were deleted, and its objects look like the others."""
+    store = {ORDERS: [stored(1)], CLICKS: [stored(4), stored(5)]}
+    found = compared(store, {ORDERS.topic_id, CLICKS.topic_id}, {CLICKS: ids(4)}, {"clicks"})
+    assert found.compacted == [CLICKS]
+    assert found.lacking == {ORDERS: [stored(1)]} and not found.partly_known
+    assert found.known == 1
+
+
 def segment(number: int, epochs: int) -> RemoteSegment:
     return RemoteSegment(
         key=ORDERS,
