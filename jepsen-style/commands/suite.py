@@ -81,8 +81,7 @@ def command(
 
 
 TIERED = ("tiered", "table")
-"""Workloads whose clusters have tiered storage, which is simulated."""
-"""The workload whose nodes need a remote store; worlds of processes have none."""
+"""Workloads whose nodes need a remote store; worlds of processes have none."""
 
 
 def quick(first: int) -> Iterator[Job]:

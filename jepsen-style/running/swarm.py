@@ -31,6 +31,8 @@ DELAYED_SHARE = 0.05
 """Share of seeds that have the workload `delayed`."""
 TIERED_SHARE = 0.05
 """Share of seeds that have the workload `tiered`."""
+TABLE_SHARE = 0.04
+"""Share of seeds that have the workload `table`."""
 TWO_PHASE_SHARE = 0.04
 """Share of seeds that have the workload `two-phase`."""
 PHASE_SECONDS = 40.0
@@ -125,6 +127,8 @@ def draw_plan(seed: int, workload: str = "") -> Plan:
         drawn = "two-phase"
     elif Random(f"{seed}/tiered").random() < TIERED_SHARE:
         drawn = "tiered"
+    elif Random(f"{seed}/table").random() < TABLE_SHARE:
+        drawn = "table"
     workload = workload or drawn
     conditions = _draw_conditions(chance, workload)
     if Random(f"{seed}/secure").random() < SECURE_SHARE:
