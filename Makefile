@@ -19,6 +19,7 @@
 #   make diagrams                docs/state-machines.md, drawn from the tables in the code
 #   make settings                docs/settings.md, from the models in settings/ and the sentences in docs/settings.tsv
 #   make compiled                the loops over records as C, where there is a compiler
+#   make wheels                  packages into dist/: sdist, pure wheel, and one with compiled loops for each Python of ARGS
 #   make simulate SEEDS=1-200    simulated clusters under faults, one run per seed
 #   make suite                   fault injection with checked histories; SUITE=regression or nightly
 #   make mutants MINUTES=20      mutation tests of the cores; SEED=1 ROOMS="storage kraft/raft"
@@ -49,7 +50,7 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: s3-test versitygw settings map package-test upgrade-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat compat-nightly kafka-tests lock docker-test simulate suite attack scale mutants help features diagrams bench bench-delayed dev-bench compiled
+.PHONY: s3-test versitygw settings map package-test upgrade-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat compat-nightly kafka-tests lock docker-test simulate suite attack scale mutants help features diagrams bench bench-delayed dev-bench compiled wheels
 
 help:
 	@sed -n '3,29s/^# \{0,1\}//p' Makefile
@@ -151,7 +152,7 @@ compat: .venv/installed-compat
 	@$(BIN)/pytest tests/compat -m "compat and not slow" $(ARGS)
 
 compat-nightly: .venv/installed-compat
-	@tests/compat/install.sh
+	@tests/compat/install.sh nightly
 	@$(BIN)/pytest tests/compat -m "compat and slow" $(ARGS)
 
 kafka-tests: .venv/installed-dev
@@ -206,6 +207,9 @@ diagrams: .venv/installed-dev
 
 compiled: .venv/installed-dev
 	@BARNABAS_COMPILED=1 $(BIN)/python -W ignore setup.py -q build_ext --inplace
+
+wheels:
+	@PYTHON="$(PYTHON)" .ci/wheels dist $(ARGS)
 
 bench: .venv/installed-compat
 	@bench/run.sh

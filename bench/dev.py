@@ -144,7 +144,7 @@ def tansu(*, build: bool) -> tuple[list[str], str]:
     if not program.exists():
         if not build:
             raise CannotBeHad("it is not built; --tansu does that")
-        run(_needs("cargo"), "install", "--locked", "--root", str(CACHE), "--features", "dynostore", "tansu-cli")
+        run(_needs("cargo"), "install", "--locked", "--root", str(CACHE), "--features", "dynostore", "tansu")
     words = ["broker", "--listener-url", "tcp://127.0.0.1:{port}", "--storage-engine", "memory://tansu/"]
     advertised = ["--advertised-listener-url", "tcp://127.0.0.1:{port}"]
     return [str(program), *words, *advertised], run(str(program), "--version", seconds=10).split()[-1]
@@ -250,9 +250,7 @@ def measure(row: Row, command: Callable[[Path, int], Sequence[str]], runs: int) 
 
 
 def _load(row: Row, servers: str, pids: Sequence[int]) -> None:
-    # kfake keeps the sequence numbers of an idempotent producer when its topic is deleted.
-    writing = {"bootstrap_servers": servers, "enable_idempotence": False}
-    with sync.Admin(bootstrap_servers=servers) as admin, sync.Producer(**writing) as producer:
+    with sync.Admin(bootstrap_servers=servers) as admin, sync.Producer(bootstrap_servers=servers) as producer:
         times = []
         for _ in range(5):
             admin.create_topics([NewTopic("load")])

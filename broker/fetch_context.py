@@ -59,6 +59,13 @@ class FetchContext:
         """
         return ()
 
+    def ignore_moved(self) -> None:
+        """Leave out the present changes in the next `take_moved`."""
+
+    def reads_more_than(self, most: int) -> bool:
+        """True if `to_read` has more partitions."""
+        return len(self._wanted) > most
+
     def finish(
         self, answers: Sequence[Answer], now_ms: int, left_open: Collection[PartitionKey] = ()
     ) -> Sequence[Answer]:
@@ -112,10 +119,18 @@ class IncrementalContext(FetchContext):
         return [(key[0], partitions[key].wanted) for key in self._session.moved if key in partitions]
 
     def take_moved(self) -> Sequence[Wanted]:
+        if not self._fresh:
+            return ()
         partitions = self._session.partitions
         moved = [(key[0], partitions[key].wanted) for key in self._fresh if key in partitions]
         self._fresh.clear()
         return moved
+
+    def ignore_moved(self) -> None:
+        self._fresh.clear()
+
+    def reads_more_than(self, most: int) -> bool:
+        return len(self._session.moved) > most
 
     def finishing(
         self, answers: Sequence[Answer], now_ms: int, left_open: Collection[PartitionKey]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from barnabas.settings.broker import BrokerSettings
-from barnabas.settings.remote_metadata import RemoteMetadataSettings
-from barnabas.storage.remote.metadata_records import REMOTE_METADATA_TOPIC
+from barnabas.settings.remote_metadata import REMOTE_METADATA_TOPIC, RemoteMetadataSettings
 
 GROUP_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
@@ -52,19 +51,22 @@ def internal_topic(name: str, settings: BrokerSettings) -> CreatableTopic | None
             },
         )
     if name == REMOTE_METADATA_TOPIC:
-        remote = RemoteMetadataSettings.of(settings.raw)
-        return _topic(
-            name,
-            remote.num_partitions,
-            remote.replication_factor,
-            {
-                "cleanup.policy": "delete",
-                "min.insync.replicas": str(remote.min_insync_replicas),
-                "remote.storage.enable": "false",
-                "retention.ms": str(remote.retention_ms),
-            },
-        )
+        return remote_metadata_topic(RemoteMetadataSettings.of(settings.raw))
     return None
+
+
+def remote_metadata_topic(settings: RemoteMetadataSettings) -> CreatableTopic:
+    return _topic(
+        REMOTE_METADATA_TOPIC,
+        settings.num_partitions,
+        settings.replication_factor,
+        {
+            "cleanup.policy": "delete",
+            "min.insync.replicas": str(settings.min_insync_replicas),
+            "remote.storage.enable": "false",
+            "retention.ms": str(settings.retention_ms),
+        },
+    )
 
 
 def _compacted(name: str, partitions: int, replication_factor: int, configs: dict[str, str]) -> CreatableTopic:

@@ -6,8 +6,10 @@ were listed.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
+from barnabas.broker.internal_topics import NEVER_TIERED
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, EMPTY_IMAGE, TOPIC_RESOURCE, MetadataImage
 from barnabas.kraft.restore import RestoreError, read_metadata
 from barnabas.runtime.world import Chance, Disk
@@ -20,7 +22,10 @@ from barnabas.storage.log_ends import BrokerLogEnds, LogEnd
 
 
 def list_log_ends(disk: Disk, settings: NodeSettings, chance: Chance, now_ms: int) -> BrokerLogEnds:
-    """Raises `LogDirectoryError`, also if a log directory fails: its logs may be the longest."""
+    """Raises `LogDirectoryError`, also if a log directory fails: its logs may be the longest.
+
+    The end of a log counts with its leader epochs, also if all its records are remote and no file here has one.
+    """
     image = _last_metadata(disk, settings.metadata_directory)
     layers = BrokerLayers(
         static=settings.raw,
@@ -30,7 +35,16 @@ def list_log_ends(disk: Disk, settings: NodeSettings, chance: Chance, now_ms: in
 
     @cache
     def config_of(topic: str) -> TopicConfig:
-        return TopicConfig.resolve(image.config(TOPIC_RESOURCE, topic), layers.merged())
+        config = TopicConfig.resolve(image.config(TOPIC_RESOURCE, topic), layers.merged())
+        if topic not in image.topics.by_name and topic not in NEVER_TIERED:
+            # A log that is taken for a tiered one forgets nothing.
+            return replace(config, remote_storage_enable=True)
+        if config.remote_storage_enable and not config.remote_log_storage_system_enable and topic not in NEVER_TIERED:
+            raise LogDirectoryError(
+                f"topic {topic} is tiered, and remote.log.storage.system.enable is false in the configuration: what is "
+                "remote would be forgotten"
+            )
+        return config
 
     def home_of(topic: str, index: int) -> bytes | None:
         placed, node_id = image.topics.partition(topic, index), settings.node_id
@@ -46,7 +60,7 @@ def list_log_ends(disk: Disk, settings: NodeSettings, chance: Chance, now_ms: in
             directories.adopt(work, work())
         directories.settle_copies(home_of, now_ms)
         directories.note_failures(directories.note_boot())
-        ends = tuple(_ends_of(directories))
+        ends = tuple(_ends_of(directories, image))
         directories.close(epoch)
         for directory in directories.directories:
             if directory.failure is not None:
@@ -64,10 +78,11 @@ def _last_metadata(disk: Disk, directory: str) -> MetadataImage:
         return EMPTY_IMAGE
 
 
-def _ends_of(directories: LogDirectories) -> list[LogEnd]:
+def _ends_of(directories: LogDirectories, image: MetadataImage) -> list[LogEnd]:
     ends = []
     for key, log in sorted(directories.logs.items()):
         place = directories.directory_of(*key)
         assert place is not None and place.directory_id is not None, f"{log} is in no directory"
-        ends.append(LogEnd(*key, log.topic_id, place.directory_id, log.latest_epoch, log.log_end_offset))
+        is_tiered = log.config.is_tiered and log.topic in image.topics.by_name
+        ends.append(LogEnd(*key, log.topic_id, place.directory_id, log.latest_epoch, log.log_end_offset, is_tiered))
     return ends

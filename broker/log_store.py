@@ -28,6 +28,8 @@ from barnabas.storage.shortage import is_shortage, lacks_descriptors
 
 log = logging.getLogger(__name__)
 
+LOGS_IN_A_STEP = 1_000
+"""Logs that are looked at before other tasks run."""
 DESCRIPTORS_PAUSE_S = 0.5
 """Pause before logs are opened again for which no file descriptor was left."""
 
@@ -75,11 +77,13 @@ class LogStore:
     async def _load_share(self, share: list[OpenLog]) -> None:
         while share:
             results = await self._world.run_blocking(partial(_run_while_it_fits, share))
-            for piece, result in results:
+            for done, (piece, result) in enumerate(results, 1):
                 opened = self.directories.adopt(piece, result)
                 if opened is not None:
                     for event in opened.recovery_events:
                         self._note_recovered(opened, event)
+                if done % LOGS_IN_A_STEP == 0:
+                    await trio.lowlevel.checkpoint()
             share = share[len(results) :]
             if share:
                 log.warning("%d logs wait for file descriptors; `ulimit -n` sets the limit", len(share))
@@ -106,13 +110,15 @@ class LogStore:
 
         self.directories.settle_copies(home_of, self._world.wall_clock.now_ms())
 
-    def put_aside_strays(self, image: MetadataImage, node_id: int) -> None:
+    async def put_aside_strays(self, image: MetadataImage, node_id: int) -> None:
         """Rename logs of partitions that this broker no longer has; their bytes are kept."""
         directories, now_ms = self.directories, self._world.wall_clock.now_ms()
-        for key, partition_log in list(directories.logs.items()):
+        for done, (key, partition_log) in enumerate(list(directories.logs.items()), 1):
             if not _is_placed(image, node_id, partition_log):
                 log.warning("%s-%d is put aside: the metadata has no such replica on this broker", *key)
                 directories.mark_stray(*key, now_ms)
+            if done % LOGS_IN_A_STEP == 0:
+                await trio.lowlevel.checkpoint()
         for key, partition_log in list(directories.futures.logs.items()):
             if key not in directories.logs or not _is_placed(image, node_id, partition_log):
                 log.warning("the future log of %s-%d is put aside: its partition is not here", *key)
@@ -153,7 +159,7 @@ class LogStore:
         if opened is None or place is None:
             problem = "failed" if self.online_ids else "failed, and so did all others"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {name}-{index} {problem}")
-        opened.config = config
+        opened.configure(config)
         if place.directory_id is not None and place.directory_id != directory:
             self.misplaced[topic_id, index] = place.directory_id
         return opened
@@ -203,7 +209,14 @@ class LogStore:
 
     async def remove_deleted(self) -> None:
         """Remove files and directories whose file.delete.delay.ms is over."""
-        work = self.directories.deletion_work(self._world.wall_clock.now_ms())
+        steps = self.directories.deletion_steps(self._world.wall_clock.now_ms())
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                work = end.value
+                break
+            await trio.lowlevel.checkpoint()
         if work is not None:
             self._note(await self._world.run_blocking(work))
 

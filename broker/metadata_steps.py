@@ -55,7 +55,9 @@ class MetadataSteps:
             parts.telemetry.configs_are(delta.after.configs)
         if METADATA_VERSION in delta.changed_features:
             self._report_directories(delta.after)
+        parts.fetchers.hold()
         yield from parts.partitions.apply_delta(delta)
+        parts.fetchers.release()
         if parts.remote is not None:
             yield from parts.remote.metadata_changed(delta)
         self._look_at_deliveries(delta)

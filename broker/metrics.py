@@ -1,5 +1,5 @@
 """Metrics of a broker, under Kafka's names. Collected when `/metrics` is read; events are counted as they happen, in
-plain numbers (`broker/traffic.py`).
+plain numbers (`broker/traffic.py`). There may be very many partitions: they are counted in steps.
 """
 
 from __future__ import annotations
@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from barnabas.broker.coordinator_metrics import lag_families
 from barnabas.broker.fetch_session import PartitionKey
@@ -19,11 +21,12 @@ from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.partitions import Partitions
 from barnabas.broker.shares.lags import ShareLag, ShareLags, share_lag_families
 from barnabas.broker.traffic import BytesOut, CleanerWork, Conversions
-from barnabas.runtime.metrics import Family, metrics_page
+from barnabas.runtime.metrics import Family, Labels, metrics_page
 from barnabas.runtime.observatory import Page
 from barnabas.runtime.server import Server
 from barnabas.runtime.world import Clock
 from barnabas.storage.directories import LogDirectories
+from barnabas.storage.log import PartitionLog
 
 BROKER_STATES = {
     BrokerState.STARTING: 1,
@@ -33,7 +36,13 @@ BROKER_STATES = {
 }
 """Kafka's numbers."""
 
-Families = Callable[[], Iterable[Family]]
+Families = Callable[[], Iterable[Family | None]]
+"""Families of a part; None ends a step."""
+
+LOGS_IN_A_STEP = 1_000
+"""Partitions or logs that are counted before other tasks run."""
+
+T = TypeVar("T")
 
 
 class BrokerMetrics:
@@ -55,7 +64,7 @@ class BrokerMetrics:
         self._lags = await self._group_lags.measure()
         self._lags_of_shares = await self._share_lags.measure()
 
-    def gather(self) -> Iterator[Family]:
+    def gather(self) -> Iterator[Family | None]:
         lags, self._lags = self._lags, ()
         lags_of_shares, self._lags_of_shares = self._lags_of_shares, ()
         for families in self._families:
@@ -76,8 +85,19 @@ class _ReplicaCounts:
     max_lag: int = 0
 
 
-def replica_families(partitions: Partitions, fetchers: Fetchers, metadata: MetadataCache) -> Iterator[Family]:
-    found = _count_replicas(partitions, fetchers, metadata)
+def _in_steps(counted: Iterable[T], count: Callable[[T], None]) -> Iterator[None]:
+    """Count each of these as they are now."""
+    for done, each in enumerate(list(counted), 1):
+        count(each)
+        if done % LOGS_IN_A_STEP == 0:
+            yield None
+
+
+def replica_families(
+    partitions: Partitions, fetchers: Fetchers, metadata: MetadataCache
+) -> Iterator[Family | None]:
+    found = _ReplicaCounts(Counter())
+    yield from _in_steps(partitions, partial(_count_replica, found, fetchers, metadata))
     for name, text in (
         ("partitioncount", "Replicas on this broker."),
         ("leadercount", "Partitions that this broker leads."),
@@ -97,38 +117,38 @@ def replica_families(partitions: Partitions, fetchers: Fetchers, metadata: Metad
     yield Family("gauge", name, text, ("clientId",), [(("Replica",), found.max_lag)])
 
 
-def _count_replicas(partitions: Partitions, fetchers: Fetchers, metadata: MetadataCache) -> _ReplicaCounts:
-    found = _ReplicaCounts(Counter())
+def _count_replica(found: _ReplicaCounts, fetchers: Fetchers, metadata: MetadataCache, partition: Partition) -> None:
     counts = found.counts
-    for partition in partitions:
-        producers = partition.log.producers
-        counts["produceridcount"] += 0 if producers is None else len(producers.entries)
-        found.max_lag = max(found.max_lag, fetchers.lag(partition) or 0)
-        counts["partitioncount"] += 1
-        counts["offlinereplicacount"] += partition.is_offline
-        found.shrinks += partition.traffic.isr_shrinks
-        found.expands += partition.traffic.isr_expands
-        if not partition.is_leader:
-            continue
-        replica = partition.replica
-        in_sync, min_isr = len(replica.isr), replica.min_isr
-        counts["leadercount"] += 1
-        placed = metadata.partition(partition.topic, partition.index)
-        counts["reassigningpartitions"] += placed is not None and placed.is_reassigning
-        counts["underreplicatedpartitions"] += in_sync < len(replica.replicas)
-        counts["underminisrpartitioncount"] += in_sync < min_isr
-        counts["atminisrpartitioncount"] += in_sync == min_isr
-    return found
+    producers = partition.log.producers
+    counts["produceridcount"] += 0 if producers is None else len(producers.entries)
+    found.max_lag = max(found.max_lag, fetchers.lag(partition) or 0)
+    counts["partitioncount"] += 1
+    counts["offlinereplicacount"] += partition.is_offline
+    found.shrinks += partition.traffic.isr_shrinks
+    found.expands += partition.traffic.isr_expands
+    if not partition.is_leader:
+        return
+    replica = partition.replica
+    in_sync, min_isr = len(replica.isr), replica.min_isr
+    counts["leadercount"] += 1
+    placed = metadata.partition(partition.topic, partition.index)
+    counts["reassigningpartitions"] += placed is not None and placed.is_reassigning
+    counts["underreplicatedpartitions"] += in_sync < len(replica.replicas)
+    counts["underminisrpartitioncount"] += in_sync < min_isr
+    counts["atminisrpartitioncount"] += in_sync == min_isr
 
 
 def traffic_families(
     partitions: Partitions, out: BytesOut, produced: Conversions, fetched: Conversions
-) -> Iterator[Family]:
+) -> Iterator[Family | None]:
     messages: Counter[str] = Counter()
     size: Counter[str] = Counter()
-    for partition in partitions:
+
+    def count(partition: Partition) -> None:
         messages[partition.topic] += partition.traffic.messages_in
         size[partition.topic] += partition.traffic.bytes_in
+
+    yield from _in_steps(partitions, count)
     prefix = "kafka_server_brokertopicmetrics_"
     for name, text, counts in (
         ("messagesin", "Records produced to this broker, by topic.", messages),
@@ -146,36 +166,55 @@ def traffic_families(
     yield Family("histogram", name, text, ("request",), spreads)
 
 
-LogValue = Callable[[Partition], int]
+LogValue = Callable[[Partition], int | None]
+"""None: the partition has no sample."""
 
 
 def log_families(partitions: Partitions) -> Iterator[Family]:
-    labelled = [((each.topic, str(each.index)), each) for each in partitions]
     values: tuple[tuple[str, str, LogValue], ...] = (
         ("kafka_log_log_size", "Size of the log in bytes.", lambda each: each.log.size_bytes),
         ("kafka_log_log_logstartoffset", "Log start offset.", lambda each: each.log.log_start_offset),
         ("kafka_log_log_logendoffset", "Log end offset.", lambda each: each.log.log_end_offset),
         ("kafka_cluster_partition_highwatermark", "High watermark.", lambda each: each.replica.high_watermark),
+        (
+            "kafka_cluster_partition_laststableoffsetlag",
+            "Offsets by which open transactions hold read_committed consumers back.",
+            _held_back,
+        ),
+        (
+            "kafka_cluster_partition_insyncreplicascount",
+            "In-sync replicas of partitions that this broker leads.",
+            lambda each: len(each.replica.isr) if each.is_leader else None,
+        ),
     )
     for name, text, value in values:
-        yield Family("gauge", name, text, ("topic", "partition"), [(key, value(each)) for key, each in labelled])
-    held = [(key, each.log.high_watermark - each.log.last_stable_offset) for key, each in labelled if each.is_leader]
-    name = "kafka_cluster_partition_laststableoffsetlag"
-    text = "Offsets by which open transactions hold read_committed consumers back."
-    yield Family("gauge", name, text, ("topic", "partition"), [(key, by) for key, by in held if by > 0])
-    led = [(key, len(each.replica.isr)) for key, each in labelled if each.is_leader]
-    text = "In-sync replicas of partitions that this broker leads."
-    yield Family("gauge", "kafka_cluster_partition_insyncreplicascount", text, ("topic", "partition"), led)
+        # Not a list: the event loop runs while the samples are rendered.
+        yield Family("gauge", name, text, ("topic", "partition"), _log_samples(partitions, value))
 
 
-def cleaner_families(directories: LogDirectories, work: CleanerWork) -> Iterator[Family]:
+def _held_back(partition: Partition) -> int | None:
+    held_back = partition.log.high_watermark - partition.log.last_stable_offset
+    return held_back if partition.is_leader and held_back > 0 else None
+
+
+def _log_samples(partitions: Partitions, value: LogValue) -> Iterator[tuple[Labels, float]]:
+    for each in partitions:
+        sample = value(each)
+        if sample is not None:
+            yield (each.topic, str(each.index)), sample
+
+
+def cleaner_families(directories: LogDirectories, work: CleanerWork) -> Iterator[Family | None]:
     logs: Counter[str] = Counter()
     size: Counter[str] = Counter()
-    for log in directories.logs.values():
+
+    def count(log: PartitionLog) -> None:
         if log.cleaning.problem:
             directory = log.directory.rpartition("/")[0]
             logs[directory] += 1
             size[directory] += log.size_bytes
+
+    yield from _in_steps(directories.logs.values(), count)
     paths = [directory.path for directory in directories.online]
     prefix = "kafka_log_logcleanermanager_"
     for name, text, counts in (
@@ -205,9 +244,14 @@ def cleaner_families(directories: LogDirectories, work: CleanerWork) -> Iterator
 
 def waiting_families(
     partitions: Partitions, fetches: Purgatory[PartitionKey], deletions: Purgatory[PartitionKey]
-) -> Iterator[Family]:
-    produces = sum(partition.waiting_acks for partition in partitions)
-    waiting = {"Produce": produces, "Fetch": fetches.delayed, "DeleteRecords": deletions.delayed}
+) -> Iterator[Family | None]:
+    produces: Counter[str] = Counter()
+
+    def count(partition: Partition) -> None:
+        produces[partition.topic] += partition.waiting_acks
+
+    yield from _in_steps(partitions, count)
+    waiting = {"Produce": produces.total(), "Fetch": fetches.delayed, "DeleteRecords": deletions.delayed}
     name, text = "kafka_server_delayedoperationpurgatory_purgatorysize", "Requests that wait in purgatory."
     yield Family("gauge", name, text, ("delayedOperation",), [((kind,), each) for kind, each in waiting.items()])
 

@@ -118,7 +118,7 @@ class BrokerNode:
         await parts.store.load(cache(partial(parts.topic_config, image)), threads)
         self._note_start()
         parts.store.settle_copies(image, parts.static.node_id)
-        parts.store.put_aside_strays(parts.metadata_log.image, parts.static.node_id)
+        await parts.store.put_aside_strays(image, parts.static.node_id)
         parts.nursery.start_soon(parts.publisher.run)
         parts.metadata_log.publish(parts.publisher)
         await parts.published.wait()
@@ -150,10 +150,11 @@ class BrokerNode:
             with trio.move_on_after(CONTROLLED_SHUTDOWN_TIMEOUT_MS / 1000) as waiting:
                 parts.nursery.start_soon(self._cancel_without_controllers, waiting)
                 await parts.lifecycle.may_shut_down.wait()
+        # Stop all writers first: the clean-shutdown marker makes recovery skip anything written after this. Leaders
+        # that stop, too, need not wait for fetches of this broker.
+        parts.fetchers.stop()
         with trio.move_on_after(CLOSING_TIMEOUT_MS / 1000):
             await parts.server.stop()
-        # Stop all writers first: the clean-shutdown marker makes recovery skip anything written after this.
-        parts.fetchers.stop()
         parts.coordination.stop()
         await parts.metadata_log.snapshot_before_stop()
         await parts.store.close(parts.lifecycle.broker_epoch)

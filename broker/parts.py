@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -35,8 +37,6 @@ from barnabas.broker.metadata_follower import MetadataFollower
 from barnabas.broker.metadata_publisher import MetadataPublisher
 from barnabas.broker.purgatory import Purgatory
 from barnabas.broker.registration import registration
-from barnabas.broker.remote.metadata_topic import RemoteMetadata, RemoteMetadataPorts
-from barnabas.broker.remote.parts import RemoteParts, RemotePartsPorts
 from barnabas.broker.replication.fetcher import Fetchers, FetchSettings
 from barnabas.broker.replication.isr_changes import IsrChanges
 from barnabas.broker.replication.log_dir_moves import LogDirMoves, MovePorts
@@ -83,9 +83,13 @@ from barnabas.settings.topic import TopicConfig
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_directory import LogDirectory
 
+if TYPE_CHECKING:
+    from barnabas.broker.remote.parts import RemoteParts
+
 log = logging.getLogger(__name__)
 
 ALTER_PARTITION_TIMEOUT_MS = 5_000
+MOST_CONFIGS_KEPT = 1_000
 
 
 class BrokerParts:
@@ -111,6 +115,10 @@ class BrokerParts:
         """The settings as they hold now, with dynamic configs."""
         self.static = settings
         """The settings of the broker's own file."""
+        self._inherited: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
+        """Dynamic defaults of the cluster and settings of this broker, from which `_topic_configs` follow."""
+        self._topic_configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
+        """Configs of topics by their own settings."""
         self.store = store
         self.decisions = decisions
         self.controller = controller
@@ -339,6 +347,10 @@ class BrokerParts:
         world, settings = self.world, self.static
         if not settings.remote_log_storage_system_enable:
             return None
+        # A node without tiers does not load them.
+        from barnabas.broker.remote.metadata_topic import RemoteMetadata, RemoteMetadataPorts
+        from barnabas.broker.remote.parts import RemoteParts, RemotePartsPorts
+
         assert settings.remote_store is not None
         if world.object_store is None:
             raise CannotRun("tiered storage is on, but this world has no object stores")
@@ -365,6 +377,7 @@ class BrokerParts:
                 node_id=settings.node_id,
                 settings=self.current_settings,
                 partitions=self.partitions,
+                image=lambda: self.metadata.image,
                 metadata=metadata,
                 background=self.background,
                 decisions=self.decisions,
@@ -467,7 +480,15 @@ class BrokerParts:
         return share_groups_are_enabled(self.metadata.image)
 
     def topic_config(self, image: MetadataImage, topic: str) -> TopicConfig:
-        config = TopicConfig.resolve(image.config(TOPIC_RESOURCE, topic), self.layers(image).merged())
+        """The same object for topics with equal settings, as long as those of the broker stay."""
+        layers = self.layers(image)
+        inherited = (layers.cluster_default, layers.per_broker)
+        if inherited != self._inherited or len(self._topic_configs) > MOST_CONFIGS_KEPT:
+            self._inherited, self._topic_configs = inherited, {}
+        overrides = tuple(sorted(image.config(TOPIC_RESOURCE, topic).items()))
+        config = self._topic_configs.get(overrides)
+        if config is None:
+            config = self._topic_configs[overrides] = TopicConfig.resolve(dict(overrides), layers.merged())
         if config.remote_storage_enable and topic in NEVER_TIERED:
             return replace(config, remote_storage_enable=False)
         return config

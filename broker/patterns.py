@@ -7,9 +7,11 @@ of RE2/J and two more kinds, which are refused here: those with `\\C` (one byte)
 from __future__ import annotations
 
 import re
-from typing import Final
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
-import re2
+if TYPE_CHECKING:
+    import re2
 
 MAX_MEMORY_BYTES: Final = 256 * 1024
 """Memory of one compiled pattern, including its cache of states. It limits a program to 16,384 instructions, so that
@@ -37,15 +39,16 @@ class PatternError(ValueError):
     """The text is no valid pattern; `str()` is the reason."""
 
 
+@cache
 def _options() -> re2.Options:
+    import re2  # loaded for the first pattern
+
     options = re2.Options()
     options.max_mem = MAX_MEMORY_BYTES
     options.log_errors = False
     options.never_capture = True  # without groups RE2 uses its DFA
     return options
 
-
-_OPTIONS = _options()
 
 
 class Pattern:
@@ -58,8 +61,10 @@ class Pattern:
         classes = len(_UNICODE_CLASS.findall(text))
         if classes > MOST_UNICODE_CLASSES:
             raise PatternError(f"a pattern must have at most {MOST_UNICODE_CLASSES} Unicode classes; got {classes}")
+        import re2
+
         try:
-            self._program = re2.compile(text, _OPTIONS)
+            self._program = re2.compile(text, _options())
         except UnicodeEncodeError:
             raise PatternError("a pattern must not contain surrogates") from None
         except re2.error as error:

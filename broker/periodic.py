@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import trio
 
@@ -26,7 +26,6 @@ from barnabas.storage.checkpoints import (
     REPLICATION_OFFSET_CHECKPOINT,
 )
 from barnabas.storage.flushing import FlushWork
-from barnabas.storage.log import PartitionLog
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +122,7 @@ class PeriodicWork:
                 partition.wake_if_forgotten()
 
     async def _flush_logs(self) -> None:
-        await flush_logs(self._ports.world, self._ports.store, self._ports.partitions)
+        await flush_logs(self._ports.world, self._ports.store)
 
     async def _make_postponed_logs(self) -> None:
         ports = self._ports
@@ -149,7 +148,7 @@ async def _every(interval_ms: int, job: Job) -> None:
 
 
 async def in_slices(partitions: Iterable[P], wanted: Callable[[list[P]], list[P]] = list) -> AsyncIterator[P]:
-    """All partitions, or those of each slice that are `wanted`, with turns of others between the slices."""
+    """All of them, or those of each slice that are `wanted`, with turns of others between the slices."""
     everything = list(partitions)
     for start in range(0, len(everything), SLICE):
         if start:
@@ -158,26 +157,12 @@ async def in_slices(partitions: Iterable[P], wanted: Callable[[list[P]], list[P]
             yield partition
 
 
-class FlushedPartition(Protocol):
-    """The part of a `Partition` that flushing uses."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def index(self) -> int: ...
-    @property
-    def log(self) -> PartitionLog: ...
-
-
-def _may_need_flush(partitions: list[FlushedPartition]) -> list[FlushedPartition]:
-    return [each for each in partitions if not each.log.flushes.are_out_of_question]
-
-
-async def flush_logs(world: World, store: LogStore, partitions: Iterable[FlushedPartition]) -> None:
+async def flush_logs(world: World, store: LogStore) -> None:
     """Sync rolled segments, and logs that have gaps or whose flush.ms is over, one at a time in a worker thread."""
+    directories = store.directories
     has_gaps = False
-    async for partition in in_slices(partitions, _may_need_flush):
-        partition_log = partition.log
+    async for partition_log in in_slices(directories.flush_candidates, directories.need_flush):
+        key = (partition_log.topic, partition_log.partition)
         due = partition_log.flushes.are_due(world.wall_clock.now_ms())
         if not due and not partition_log.flushes.are_wanted:
             continue
@@ -192,13 +177,13 @@ async def flush_logs(world: World, store: LogStore, partitions: Iterable[Flushed
             # The disk failed while the work was prepared; the log has reported it to its directory.
             continue
         except OSError as error:
-            if partition.log is not partition_log:
+            if directories.logs.get(key) is not partition_log:
                 # It moved to another directory meanwhile, and the former one may be gone.
-                log.info("%s-%d is flushed in its new directory: %s", partition.topic, partition.index, error)
+                log.info("%s-%d is flushed in its new directory: %s", *key, error)
             elif work is not None and work.passes(error):
-                log.warning("%s-%d is flushed later: %s", partition.topic, partition.index, error)
+                log.warning("%s-%d is flushed later: %s", *key, error)
             else:
-                store.failed(partition.topic, partition.index, error)
+                store.failed(*key, error)
     if has_gaps:
         # Recovery after a power failure keeps only the gaps below the recovery point.
         await store.checkpoint(RECOVERY_POINT_CHECKPOINT)

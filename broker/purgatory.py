@@ -114,13 +114,9 @@ class Purgatory(Generic[KeyT]):
         self._wheel = wheel
         self._purge_interval = purge_interval
         self._watchers: dict[KeyT, list[DelayedOperation]] = {}
-        self._delayed = 0
+        self.delayed = 0
+        """Number of waiting operations. Read-only."""
         self._completed_since_purge = 0
-
-    @property
-    def delayed(self) -> int:
-        """Number of waiting operations."""
-        return self._delayed
 
     @property
     def watched(self) -> int:
@@ -146,7 +142,7 @@ class Purgatory(Generic[KeyT]):
         assert keys, "an operation that watches nothing could only expire"
         for key in keys:
             self._watchers.setdefault(key, []).append(operation)
-        self._delayed += 1
+        self.delayed += 1
         operation._purgatory = self  # type: ignore[assignment]  # only `_left` is called, which takes no key
         if operation.look():
             return True
@@ -176,7 +172,7 @@ class Purgatory(Generic[KeyT]):
 
     def _left(self, operation: DelayedOperation) -> None:
         operation._purgatory = None
-        self._delayed -= 1
+        self.delayed -= 1
         self._completed_since_purge += 1
         if self._completed_since_purge >= self._purge_interval:
             self._completed_since_purge = 0

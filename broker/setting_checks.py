@@ -22,7 +22,7 @@ from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsResponse,
 )
 from barnabas.settings.broker import BrokerSettings
-from barnabas.settings.topic import SYSTEM_ENABLE
+from barnabas.settings.topic import COMPACTED_TIERS, SYSTEM_ENABLE, TopicConfig
 
 log = logging.getLogger(__name__)
 
@@ -55,20 +55,24 @@ def coordinator_topic_differences(delta: MetadataDelta, settings: BrokerSettings
 
 
 def reason_against_disabling_tiers(image: MetadataImage, settings: BrokerSettings) -> str | None:
-    """Without tiered storage, logs of tiered topics would forget what is remote; None if nothing is in the way."""
-    if settings.remote_log_storage_system_enable:
+    """Without tiered storage, logs of tiered topics would forget what is remote, and so would those of compacted ones
+    if they may not be tiered; None if nothing is in the way."""
+    is_on = settings.remote_log_storage_system_enable
+    if is_on and settings.remote_storage_compacted_enable:
         return None
     tiered = sorted(
         name
         for (kind, name), overrides in image.configs.items()
         if kind == TOPIC_RESOURCE and overrides.get("remote.storage.enable", "").strip().lower() == "true"
+        if not is_on or TopicConfig.resolve(overrides, settings.raw).compacts
     )
     if not tiered:
         return None
     more = f" and {len(tiered) - 1} more" if len(tiered) > 1 else ""
+    key = COMPACTED_TIERS if is_on else SYSTEM_ENABLE
     return (
-        f"{SYSTEM_ENABLE} is false, but topic {tiered[0]}{more} has remote.storage.enable=true: delete these topics or"
-        " switch their tiering off first"
+        f"{key} is false, but {'compacted ' * is_on}topic {tiered[0]}{more} has remote.storage.enable=true: delete"
+        " these topics or switch their tiering off first"
     )
 
 

@@ -212,7 +212,15 @@ def _heartbeat(service: ControllerService, call: Call) -> None:
         broker = service.core.pending.cluster.brokers.get(request.broker_id)
         if broker is not None and broker.epoch == request.broker_epoch:
             service.watch.heartbeat_on(call.request.connection_id, broker)
-            service.heartbeat_arrived(broker)
+            hold_ms = service.heartbeat_arrived(request)
+            if hold_ms:
+                call.spawn(_decide_later, service, call, hold_ms)
+                return
+    _decide(service, call)
+
+
+async def _decide_later(service: ControllerService, call: Call, hold_ms: int) -> None:
+    await service.wait_for_others(call.message, hold_ms)
     _decide(service, call)
 
 

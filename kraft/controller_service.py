@@ -17,6 +17,7 @@ from barnabas.kraft.authorization import Authorization
 from barnabas.kraft.broker_watch import BrokerWatch
 from barnabas.kraft.commit_feed import CommittedBatch
 from barnabas.kraft.controller.controller import QuorumController
+from barnabas.kraft.controller.gatherings import is_awaited, note_wishes
 from barnabas.kraft.controller.partition_notes import is_alarming
 from barnabas.kraft.controller.standby_notes import note_replayed
 from barnabas.kraft.controller.state import MAX_RECORDS_PER_OPERATION, STEP_ITEMS, Asked, ControllerResult, R, Steps
@@ -24,12 +25,13 @@ from barnabas.kraft.controller.unclean_elections import unclean_elections
 from barnabas.kraft.decision_queue import DecisionQueue, Job
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.features import obstacle
-from barnabas.kraft.metadata.image import BrokerImage, MetadataImage
+from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.kraft.metadata.snapshot import image_to_records
 from barnabas.kraft.metadata_replica import MetadataReplica, NotLeader, encode_batch
 from barnabas.kraft.quotas import NodeQuotas
 from barnabas.kraft.replica_snapshots import LAST_SNAPSHOT_SECONDS
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from barnabas.protocol.schema import Message
 from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.decisions import Decisions, Note
@@ -101,6 +103,8 @@ class ControllerService:
         self._last_appended = -1
         self._snapshotting = False
         self._timetable_changed = trio.Event()
+        self._heartbeat_came = trio.Event()
+        """Set, and replaced by a new one, by each heartbeat of a registered broker."""
         self._failure: Exception | None = None
         self.times = ControllerTimes()
         self.quotas: NodeQuotas | None = None
@@ -193,9 +197,23 @@ class ControllerService:
         # Even an answer without records may depend on records that are not committed yet.
         self.replica.on_committed(self._last_appended, answer)
 
-    def heartbeat_arrived(self, broker: BrokerImage) -> None:
-        """Keep the broker's session, however long its heartbeat waits in the queue."""
-        self.core.sessions.contact(broker.id, broker.epoch, self._now_ms())
+    def heartbeat_arrived(self, request: BrokerHeartbeatRequest) -> int:
+        """Keep the session of a registered broker, however long its heartbeat waits in the queue. Returns the longest
+        time in ms for which the heartbeat should wait for others (see `wait_for_others`)."""
+        core = self.core
+        core.sessions.contact(request.broker_id, request.broker_epoch, self._now_ms())
+        hold_ms = note_wishes(core.pending, core.sessions, request)
+        self._heartbeat_came.set()
+        self._heartbeat_came = trio.Event()
+        return hold_ms
+
+    async def wait_for_others(self, request: BrokerHeartbeatRequest, hold_ms: int) -> None:
+        """Wait until it is time to decide on a heartbeat of a broker that may stop or start together with others."""
+        with trio.move_on_after(hold_ms / 1000):
+            if request.want_shut_down:
+                await trio.sleep_forever()
+            while self.core.is_active and is_awaited(self.core.pending, self.core.sessions, self._now_ms()):
+                await self._heartbeat_came.wait()
 
     def _leads(self) -> bool:
         """Active, and not deposed by a leader change that the listener has not got yet."""

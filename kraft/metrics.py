@@ -9,6 +9,7 @@ from barnabas.kraft.metadata.image import NO_LEADER, MetadataImage
 from barnabas.kraft.node_security import NodeSecurity, security_families
 from barnabas.kraft.quotas import OF_CONTROLLERS, connection_families
 from barnabas.kraft.raft_metrics import raft_families
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.dispatch import Dispatcher
 from barnabas.runtime.metrics import (
     BusyClock,
@@ -24,6 +25,9 @@ from barnabas.runtime.quotas.source import QuotaType
 from barnabas.runtime.server import Server
 from barnabas.runtime.world import World
 
+PARTITIONS_IN_A_STEP = 5_000
+"""Partitions that are counted before other tasks run."""
+
 _PREFIX = "kafka_controller_kafkacontroller_"
 
 
@@ -38,7 +42,7 @@ def controller_metrics(
     """The metrics of `/metrics` on a controller."""
     busy = BusyClock(world)
 
-    def gather() -> Iterator[Family]:
+    def gather() -> Iterator[Family | None]:
         yield from controller_families(service, world)
         yield from raft_families(service.replica)
         if service.authorization is not None:
@@ -58,19 +62,19 @@ def controller_metrics(
     return gather
 
 
-def controller_families(service: ControllerService, world: World) -> Iterator[Family]:
+def controller_families(service: ControllerService, world: World) -> Iterator[Family | None]:
     """The families that no broker has."""
     yield from _count_families(service)
     yield from _metadata_families(service, world)
     yield from _time_families(service)
 
 
-def _count_families(service: ControllerService) -> Iterator[Family]:
+def _count_families(service: ControllerService) -> Iterator[Family | None]:
     image = service.committed
     brokers = image.cluster.brokers.values()
     fenced = sum(broker.fenced for broker in brokers)
     stopping = sum(broker.in_controlled_shutdown for broker in brokers)
-    counts = _partitions(image)
+    counts = yield from _count_partitions(image)
     for name, help_text, value in (
         ("activecontrollercount", "1 on the active controller.", int(service.core.is_active)),
         ("activebrokercount", "Registered brokers that are not fenced.", len(brokers) - fenced),
@@ -120,7 +124,7 @@ def _time_families(service: ControllerService) -> Iterator[Family]:
     yield Family.of("histogram", "kafka_server_raftmetrics_commit_latency", help_text, times.commit)
 
 
-def _partitions(image: MetadataImage) -> tuple[int, int, int, int]:
+def _count_partitions(image: MetadataImage) -> Stepwise[tuple[int, int, int, int]]:
     """Numbers of partitions: all, without a leader, not led by the preferred replica, being reassigned."""
     count = offline = imbalanced = reassigning = 0
     for topic in image.topics.by_name.values():
@@ -129,4 +133,6 @@ def _partitions(image: MetadataImage) -> tuple[int, int, int, int]:
             offline += partition.leader == NO_LEADER
             imbalanced += partition.leader != partition.replicas[0]
             reassigning += partition.is_reassigning
+            if count % PARTITIONS_IN_A_STEP == 0:
+                yield
     return count, offline, imbalanced, reassigning

@@ -1,4 +1,8 @@
-"""TLS and SASL of the listeners of one node, and of its channels to other nodes."""
+"""TLS and SASL of the listeners of one node, and of its channels to other nodes.
+
+A node without them does not load their code: `runtime/tls/` and `runtime/sasl/` are imported where a listener or a
+channel is secured.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -14,32 +18,22 @@ from barnabas.kraft.metadata.delegation_tokens import token_of
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.protocol.sasl.scram_credentials import SCRAM_MECHANISMS, ScramCredential
 from barnabas.runtime.metrics import Family
-from barnabas.runtime.sasl.altered import AlterableMechanisms
-from barnabas.runtime.sasl.authenticator import SaslChannelSecurity
-from barnabas.runtime.sasl.mechanisms import SaslPorts, TokenCredential, client_mechanism, server_mechanisms
-from barnabas.runtime.sasl.options import (
-    GSSAPI,
-    JAAS_KEY,
-    MECHANISMS_KEY,
-    ClientSaslOptions,
-    SaslOptions,
-    SaslOptionsError,
-)
-from barnabas.runtime.sasl.provider_mechanisms import ProviderMechanisms
-from barnabas.runtime.sasl.server import AuthenticationCounts, SaslListener, authentication_families
 from barnabas.runtime.security import ChannelSecurity, ListenerSecurity
-from barnabas.runtime.tls.channel import TlsChannelSecurity
-from barnabas.runtime.tls.listener import TlsListenerSecurity, options_of_listener
-from barnabas.runtime.tls.metrics import certificate_families, handshake_families
-from barnabas.runtime.tls.options import TlsConfigError
-from barnabas.runtime.tls.reload import TlsHolder
 from barnabas.runtime.world import World
 from barnabas.settings.broker import BrokerSettings
 from barnabas.settings.definitions import without_listener
 from barnabas.settings.errors import SettingsError
-from barnabas.settings.listener_values import values_of_listener
+from barnabas.settings.listener_values import JAAS_KEY, MECHANISMS_KEY, values_of_listener
 from barnabas.settings.listeners import Listener
 from barnabas.settings.node import NodeSettings
+
+if TYPE_CHECKING:
+    from barnabas.runtime.sasl.altered import AlterableMechanisms
+    from barnabas.runtime.sasl.mechanisms import SaslPorts, TokenCredential
+    from barnabas.runtime.sasl.provider_mechanisms import ProviderMechanisms
+    from barnabas.runtime.sasl.server import AuthenticationCounts, SaslListener
+    from barnabas.runtime.tls.listener import TlsListenerSecurity
+    from barnabas.runtime.tls.reload import TlsHolder
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +60,6 @@ class NodeSecurity:
         """Certificates, by listener."""
         self.tls: dict[str, TlsListenerSecurity] = {}
         """Handshakes, by listener."""
-        self._mechanisms = ProviderMechanisms(world, allowed="")
         self._alterable: dict[str, AlterableMechanisms] = {}
         """Mechanisms, by listener."""
         self.listeners = {listener.name: self._of_listener(listener) for listener in settings.listeners}
@@ -79,6 +72,20 @@ class NodeSecurity:
     def of_listener(self, listener: Listener) -> ListenerSecurity | None:
         """None for PLAINTEXT."""
         return self.listeners[listener.name]
+
+    @cached_property
+    def _mechanisms(self) -> ProviderMechanisms:
+        from barnabas.runtime.sasl.provider_mechanisms import ProviderMechanisms
+
+        return ProviderMechanisms(self._world, allowed="")
+
+    @property
+    def _has_sasl(self) -> bool:
+        settings = self._settings
+        names = {listener.name for listener in settings.listeners} | {settings.controller_listener_names[0]}
+        if isinstance(settings, BrokerSettings):
+            names.add(settings.inter_broker_listener_name)
+        return any(settings.listener_security_protocol_map[name].startswith("SASL") for name in names)
 
     @cached_property
     def between_brokers(self) -> ChannelSecurity | None:
@@ -95,7 +102,8 @@ class NodeSecurity:
     async def run(self) -> None:
         """Take over certificates whose files change, and keys and tokens of OAUTHBEARER, until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._mechanisms.run)
+            if self._has_sasl:
+                nursery.start_soon(self._mechanisms.run)
             for holder in self.holders.values():
                 nursery.start_soon(holder.run)
 
@@ -105,6 +113,9 @@ class NodeSecurity:
         wanted = _of_mechanisms(dynamic)
         if wanted == self._dynamic_sasl:
             return
+        from barnabas.runtime.sasl.options import SaslOptionsError
+        from barnabas.runtime.sasl.server import SaslListener
+
         before, self._dynamic_sasl = self._dynamic_sasl, wanted
         for name, alterable in self._alterable.items():
             values = self._values(name, wanted)
@@ -123,6 +134,8 @@ class NodeSecurity:
     def sasl_refusal(self, dynamic: Mapping[str, str]) -> Generator[None, Any, str | None]:
         """The reason why a listener cannot use these dynamic configs of this node; None if all can. Yields after each
         listener."""
+        from barnabas.runtime.sasl.options import SaslOptionsError
+
         wanted = _of_mechanisms(dynamic)
         for name, alterable in self._alterable.items():
             values = self._values(name, wanted)
@@ -140,6 +153,8 @@ class NodeSecurity:
         wanted = {key: text for key, text in dynamic.items() if without_listener(key).startswith("ssl.")}
         if wanted == self._dynamic:
             return
+        from barnabas.runtime.tls.options import TlsConfigError
+
         self._dynamic = wanted
         for name, holder in self.holders.items():
             try:
@@ -155,6 +170,10 @@ class NodeSecurity:
         protocol = listener.security_protocol
         if protocol == "PLAINTEXT":
             return None
+        from barnabas.runtime.sasl.options import SaslOptionsError
+        from barnabas.runtime.tls.listener import TlsListenerSecurity
+        from barnabas.runtime.tls.options import TlsConfigError
+
         try:
             tls = None
             if protocol.endswith("SSL"):
@@ -164,6 +183,11 @@ class NodeSecurity:
             raise SettingsError(f"{listener.name}: {error}", "listeners", str(listener)) from None
 
     def _sasl(self, name: str, tls: TlsListenerSecurity | None) -> SaslListener:
+        from barnabas.runtime.sasl.altered import AlterableMechanisms
+        from barnabas.runtime.sasl.mechanisms import server_mechanisms
+        from barnabas.runtime.sasl.options import SaslOptions
+        from barnabas.runtime.sasl.server import SaslListener
+
         options = SaslOptions.of(self._values(name))
         scram, tokens = (None, None) if self._image is None else (self._scram_credential, self._token)
         make = partial(server_mechanisms, scram_lookup=scram, token_lookup=tokens, ports=self._ports)
@@ -176,12 +200,20 @@ class NodeSecurity:
         settings = self._settings
         if not isinstance(settings, BrokerSettings) or settings.inter_broker_listener_name != listener_name:
             return None
+        from barnabas.runtime.sasl.options import GSSAPI
+
         return self._values(listener_name).get(INTER_BROKER_MECHANISM, GSSAPI).strip()
 
     def _of_channels(self, listener_name: str, mechanism_key: str) -> ChannelSecurity | None:
         protocol = self._settings.listener_security_protocol_map[listener_name]
         if protocol == "PLAINTEXT":
             return None
+        from barnabas.runtime.sasl.authenticator import SaslChannelSecurity
+        from barnabas.runtime.sasl.mechanisms import client_mechanism
+        from barnabas.runtime.sasl.options import GSSAPI, ClientSaslOptions, SaslOptionsError
+        from barnabas.runtime.tls.channel import TlsChannelSecurity
+        from barnabas.runtime.tls.options import TlsConfigError
+
         values = self._values(listener_name)
         try:
             tls = TlsChannelSecurity(self._holder(listener_name, protocol)) if protocol.endswith("SSL") else None
@@ -195,6 +227,9 @@ class NodeSecurity:
 
     def _holder(self, listener_name: str, protocol: str) -> TlsHolder:
         """One for both ends: a node's listener and its channels to listeners of that name."""
+        from barnabas.runtime.tls.listener import options_of_listener
+        from barnabas.runtime.tls.reload import TlsHolder
+
         holder = self.holders.get(listener_name)
         if holder is None:
             options = options_of_listener(self._settings.raw, listener_name, protocol)
@@ -209,6 +244,8 @@ class NodeSecurity:
 
     @cached_property
     def _ports(self) -> SaslPorts:
+        from barnabas.runtime.sasl.mechanisms import SaslPorts
+
         return SaslPorts(
             self._world.chance.randbytes,
             servers=self._mechanisms.servers,
@@ -225,6 +262,8 @@ class NodeSecurity:
         )
 
     def _token(self, token_id: str) -> TokenCredential | None:
+        from barnabas.runtime.sasl.mechanisms import TokenCredential
+
         assert self._image is not None
         secret = self._settings.delegation_token_secret_key
         login = token_of(self._image(), token_id, secret) if secret else None
@@ -246,6 +285,9 @@ def security_families(securities: Sequence[NodeSecurity]) -> Iterator[Family]:
         name: _counts(it) for each in securities for name, it in each.listeners.items() if it is not None
     }
     if listeners:
+        from barnabas.runtime.sasl.server import authentication_families
+        from barnabas.runtime.tls.metrics import certificate_families, handshake_families
+
         yield from authentication_families(listeners)
         yield from handshake_families({name: it for each in securities for name, it in each.tls.items()})
         yield from certificate_families({name: it for each in securities for name, it in each.holders.items()})
@@ -253,6 +295,9 @@ def security_families(securities: Sequence[NodeSecurity]) -> Iterator[Family]:
 
 def _counts(security: ListenerSecurity) -> AuthenticationCounts:
     """Failed authentications include failed TLS handshakes, as in Kafka."""
+    from barnabas.runtime.sasl.server import SaslListener
+    from barnabas.runtime.tls.listener import TlsListenerSecurity
+
     if isinstance(security, TlsListenerSecurity):
         return AuthenticationCounts(security.successful_authentications, security.failed_authentications)
     assert isinstance(security, SaslListener)

@@ -30,6 +30,7 @@ from barnabas.storage.log_ends import BrokerLogEnds, LogEnd
 
 KEEPS_EVERYTHING = {"retention.ms": "-1", "retention.bytes": "-1"}
 """Configs of a topic that the copy does not know: nothing is deleted until an operator sets others."""
+TIERED = ("remote.storage.enable", "true")
 COMPACTED_TOPICS = ("__consumer_offsets", "__transaction_state")
 
 Holders = Mapping[int, LogEnd]
@@ -137,12 +138,15 @@ class _Choice:
         """Topics by name, and all configs."""
         by_name: dict[str, TopicImage] = {}
         configs = dict(self.image.configs)
+        tiered = {topic_id for (topic_id, _), them in self.logs.items() if any(it.is_tiered for it in them.values())}
         for name, topic in sorted(self.image.topics.by_name.items()):
             if self._was_deleted(topic):
                 self.notes.append(f"topic {name}: no broker has a log of it, so it was deleted later: left out")
                 configs.pop((TOPIC_RESOURCE, name), None)
             else:
                 by_name[name] = self._topic(topic)
+                if topic.id in tiered:
+                    self._keep_tiered(topic, configs)
         for name, topic_id, count in self._unknown():
             if name in by_name:
                 self.notes.append(
@@ -154,9 +158,18 @@ class _Choice:
             configs[TOPIC_RESOURCE, name] = (
                 {"cleanup.policy": "compact"} if name in COMPACTED_TOPICS else dict(KEEPS_EVERYTHING)
             )
+            if topic_id in tiered:
+                configs[TOPIC_RESOURCE, name] |= [TIERED]
             listed = ", ".join(f"{key}={value}" for key, value in sorted(configs[TOPIC_RESOURCE, name].items()))
             self.notes.append(f"topic {name}: was created later, has {count} partitions, and gets {listed}")
         return by_name, configs
+
+    def _keep_tiered(self, topic: TopicImage, configs: dict[tuple[int, str], dict[str, str]]) -> None:
+        """A broker saw the topic tiered. Without the config, brokers would forget what is remote."""
+        key, (name, value) = (TOPIC_RESOURCE, topic.name), TIERED
+        if configs.get(key, {}).get(name) != value:
+            configs[key] = {**configs.get(key, {}), name: value}
+            self.notes.append(f"topic {topic.name}: was tiered later, and gets {name}={value}")
 
     def _was_deleted(self, topic: TopicImage) -> bool:
         """No log of it is left, and no broker is left out that may have one."""

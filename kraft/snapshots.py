@@ -206,21 +206,25 @@ def encode_snapshot(
     yield build_raft_control_batch([SnapshotFooterRecord()], offset, snapshot.epoch, timestamp_ms)
 
 
-def read_snapshot(disk: Disk, path: str) -> Iterator[SnapshotHeaderRecord | QuorumRecordBody | SnapshotBatch]:
-    """The header, level and voters, then the records batch by batch.
+def read_snapshot(
+    disk: Disk, path: str, *, decodes: bool = True
+) -> Iterator[SnapshotHeaderRecord | QuorumRecordBody | SnapshotBatch]:
+    """The header, level and voters, then the records batch by batch; empty batches if it does not decode them.
 
     Raises CorruptSnapshotFile unless all of it is sound.
     """
     file = disk.open(path)
     try:
-        yield from _read_snapshot(file, path)
+        yield from _read_snapshot(file, path, decodes=decodes)
     except (CorruptBatch, MalformedMessage) as error:
         raise CorruptSnapshotFile(f"{path}: {error}") from error
     finally:
         file.close()
 
 
-def _read_snapshot(file: File, path: str) -> Iterator[SnapshotHeaderRecord | QuorumRecordBody | SnapshotBatch]:
+def _read_snapshot(
+    file: File, path: str, *, decodes: bool
+) -> Iterator[SnapshotHeaderRecord | QuorumRecordBody | SnapshotBatch]:
     position, size = 0, file.size()
     begun = ended = False
     while position < size:
@@ -232,7 +236,7 @@ def _read_snapshot(file: File, path: str) -> Iterator[SnapshotHeaderRecord | Quo
         data = file.pread(header.size_bytes, position)
         if not crc_is_valid(data, 0, header):
             raise CorruptSnapshotFile(f"{path}: wrong CRC in the batch at {position}")
-        records = decode_records(data)
+        records = decode_records(data) if decodes or header.is_control else []
         if header.is_control:
             for record in records:
                 body = read_raft_control_record(record)
@@ -269,7 +273,7 @@ def read_quorum_records(disk: Disk, path: str, snapshot: OffsetAndEpoch) -> list
     found: list[QuorumRecord] = []
     if not disk.exists(path):
         return found
-    for part in read_snapshot(disk, path):
+    for part in read_snapshot(disk, path, decodes=False):
         if isinstance(part, SnapshotBatch):
             break
         if isinstance(part, KRaftVersionRecord | VotersRecord):

@@ -71,7 +71,10 @@ def response_body(frame: bytearray | memoryview, spec: ApiSpec, version: int) ->
     view = memoryview(frame)
     position = 4
     if spec.response_header_version(version) == 1:
-        _, position = decode_prefix(ResponseHeader, view, 0, 1)
+        if len(view) > 4 and not view[4]:
+            position = 5  # no tagged fields
+        else:
+            _, position = decode_prefix(ResponseHeader, view, 0, 1)
     return view[position:]
 
 

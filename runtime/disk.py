@@ -10,7 +10,7 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from barnabas.runtime.world import Bytes
@@ -24,12 +24,30 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 """Linux draws one when it starts; containers see that of their host."""
 
 
-_sync_volume = getattr(ctypes.CDLL(None), "syncfs", None)
+_sync_volume = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 """Linux only."""
+
+_REPORTS_LOST_WRITES = (5, 8)
+"""The first release of Linux whose syncfs fails if anything could not be written."""
 
 _READ_BYTES = 1 << 16
 
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+
+
+def _linux_release() -> tuple[int, int]:
+    """(0, 0) if it is unknown."""
+    major, _, rest = os.uname().release.partition(".")
+    minor = rest.partition(".")[0]
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
+
+
+def _volume_of(path: str) -> int | None:
+    """None if there is nothing at `path`."""
+    try:
+        return os.stat(path).st_dev
+    except FileNotFoundError:
+        return None
 
 
 class RealFile:
@@ -150,11 +168,28 @@ class RealDisk:
         finally:
             os.close(descriptor)
 
+    def sync_together(self, paths: Sequence[str]) -> Sequence[str]:
+        if _sync_volume is None or not paths or _linux_release() < _REPORTS_LOST_WRITES:
+            return paths
+        descriptor = self._open(paths[0], os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            volume = os.fstat(descriptor).st_dev
+            elsewhere = [path for path in paths if _volume_of(path) not in (volume, None)]
+            if _sync_volume(descriptor):
+                code = ctypes.get_errno()
+                raise OSError(code, os.strerror(code), paths[0])
+        finally:
+            os.close(descriptor)
+        return elsewhere
+
     def size(self, path: str) -> int:
         return os.stat(path).st_size
 
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def changed_ns(self, path: str) -> int:
+        return os.stat(path).st_ctime_ns
 
     def read_bytes(self, path: str) -> bytes:
         descriptor = self._open(path, os.O_RDONLY | os.O_CLOEXEC)

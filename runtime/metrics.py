@@ -1,7 +1,8 @@
 """The metrics of a node in the format of Prometheus: families of samples, gathered at a scrape.
 
 Nothing is counted here, so nothing costs anything until a scrape. prometheus-client writes the text; it is imported at
-the first scrape, so most nodes never load it. A long page is written in stretches, so that other tasks run in between.
+the first scrape, so most nodes never load it. What takes long is counted in steps, and a long page is written in
+stretches, so that other tasks run in between.
 Names are Kafka's, as its JMX exporters write them: `kafka_server_replicamanager_leadercount`.
 """
 
@@ -51,7 +52,8 @@ class Family(NamedTuple):
         return cls(kind, name, help, (), [((), value)])
 
 
-Gather = Callable[[], Iterable[Family]]
+Gather = Callable[[], Iterable[Family | None]]
+"""All families of a node, in steps."""
 Prepare = Callable[[], Awaitable[None]]
 """Collects from elsewhere what `Gather` needs."""
 
@@ -66,6 +68,9 @@ def metrics_page(gather: Gather, prepare: Prepare | None = None) -> Page:
             await prepare()
         text = bytearray()
         for family in gather():
+            if family is None:
+                await trio.lowlevel.checkpoint()
+                continue
             for stretch in render(family):
                 text += stretch
                 await trio.lowlevel.checkpoint()

@@ -180,6 +180,8 @@ def prepare_process(name: str) -> None:
     name_process(name)
     allow_many_files()
     sys.setswitchinterval(SWITCH_SECONDS)
+    # What a node makes at its start stays. The default would look through all of it again and again.
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 async def run_until_signal(run: Run, served: Callable[[Any], None]) -> None:
@@ -191,8 +193,8 @@ async def run_until_signal(run: Run, served: Callable[[Any], None]) -> None:
         async with trio.open_nursery() as node:
             value = await node.start(run, stop)
             serving.set()
-            settle_memory()
             served(value)
+            settle_memory()
         nursery.cancel_scope.cancel()
 
 
@@ -225,7 +227,8 @@ async def _listen_for_signals(
 def settle_memory() -> None:
     """Freeze the objects of start-up: the collector need not visit them again. Switches it on if it was off."""
     gc.enable()
-    gc.collect()
+    # The old generation is what the node holds. With thousands of partitions it takes a second to look through.
+    gc.collect(1)
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
 

@@ -2,8 +2,8 @@
 
 One pass of the loop over its tasks is measured from the end of a wait to the start of the next: two readings of a
 clock. A thread looks on: a pass that lasts for more than `SAMPLED_SECONDS` is logged with the stack of the loop's
-thread while it still lasts. Requests that hold the loop are counted by API where they are served
-(`runtime.server_connection`).
+thread while it still lasts. It wakes seldom, because each of its looks costs an idle node as much as a request.
+Requests that hold the loop are counted by API where they are served (`runtime.server_connection`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,31 @@ log = logging.getLogger(__name__)
 SAMPLED_SECONDS = 0.2
 """The stack is logged when a pass lasts this long, and each time that its duration has doubled."""
 
-LOOK_SECONDS = 0.05
 FRAMES_SHOWN = 12
+
+
+class Looks:
+    """The times at which to look at the loop, and to log its stack. Looks are `SAMPLED_SECONDS` apart, and a pass that
+    one finds is looked at again when it has lasted for so long: none is missed."""
+
+    __slots__ = ("_began", "_next_sample")
+
+    def __init__(self) -> None:
+        self._began = 0.0
+        self._next_sample = SAMPLED_SECONDS
+
+    def look(self, began: float, now: float) -> tuple[bool, float]:
+        """(True if the stack is to be logged, seconds until the next look). `began` is the start of the present pass,
+        0 while the loop waits."""
+        if began != self._began:
+            self._began, self._next_sample = began, SAMPLED_SECONDS
+        if not began:
+            return False, SAMPLED_SECONDS
+        busy_seconds = now - began
+        is_due = busy_seconds >= self._next_sample
+        if is_due:
+            self._next_sample = busy_seconds * 2
+        return is_due, min(SAMPLED_SECONDS, self._next_sample - busy_seconds)
 
 
 class Watchdog(trio.abc.Instrument):
@@ -50,21 +73,18 @@ class Watchdog(trio.abc.Instrument):
         self._began = 0.0
 
     def _look_on(self) -> None:
-        watched, next_sample = 0.0, SAMPLED_SECONDS
-        while not self._ended.wait(LOOK_SECONDS):
-            began = self._began
-            if began != watched:
-                watched, next_sample = began, SAMPLED_SECONDS
-            busy_seconds = time.monotonic() - began
-            if began and busy_seconds >= next_sample:
-                next_sample = busy_seconds * 2
-                self._sample(busy_seconds)
+        looks, wait_seconds = Looks(), SAMPLED_SECONDS
+        while not self._ended.wait(wait_seconds):
+            began, now = self._began, time.monotonic()
+            is_due, wait_seconds = looks.look(began, now)
+            if is_due:
+                self._sample(now - began)
 
     def _sample(self, busy_seconds: float) -> None:
         frame = sys._current_frames().get(self._loop_thread)
         if frame is not None:
-            self.sampled += 1
             log.warning("the event loop has been busy for %.0f ms: %s", busy_seconds * 1000, stack_of(frame))
+            self.sampled += 1
 
 
 def stack_of(frame: FrameType) -> str:

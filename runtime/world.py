@@ -84,6 +84,10 @@ class Disk(Protocol):
 
     def modified_ms(self, path: str) -> int: ...
 
+    def changed_ns(self, path: str) -> int:
+        """Time at which the file or directory itself changed last (its ctime). While it is the same, no entry of a
+        directory was created, renamed or removed."""
+
     def read_bytes(self, path: str) -> bytes: ...
 
     def space_bytes(self, path: str) -> tuple[int, int]:
@@ -99,6 +103,11 @@ class Disk(Protocol):
     def sync_soon(self, path: str) -> None:
         """Write out everything on the volume of `path` at once, so that many syncs that follow have little to do. It
         replaces none of them. Slow.
+        """
+
+    def sync_together(self, paths: Sequence[str]) -> Sequence[str]:
+        """Make directories and the files in them durable at once, with everything else on the volume of the first one.
+        Returns those for which that is not certain, perhaps all: each of them is to be synced. Slow.
         """
 
     def lock(self, path: str) -> Callable[[], None]:

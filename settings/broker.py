@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from pydantic import Field
+from dataclasses import dataclass, field
 
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.listeners import Listener
@@ -23,13 +22,14 @@ RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 """The allowed values of `replica.selector.class` (KIP-392)."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class BrokerSettings(NodeSettings):
     """Every key that a broker acts on; topic defaults (`log.…`) are read through `topic_defaults`."""
 
     broker_rack: str | None = None
     host: str | None = None
     """The host that this broker shares with others; None: it is alone there. Its key is `settings.host.HOST`."""
-    shared_listeners: list[Listener] = Field(default=[])
+    shared_listeners: list[Listener] = field(default_factory=list)
     """Addresses that brokers of one host listen on together. A connection is served as one of the listener with the
     same name. Its key is `settings.host.SHARED_LISTENERS`."""
     inter_broker_listener_name: str = "PLAINTEXT"
@@ -72,7 +72,7 @@ class BrokerSettings(NodeSettings):
 
     replication_quota_window_num: int = 11
     replication_quota_window_size_seconds: int = 1
-    cordoned_log_dirs: list[str] = Field(default=[])
+    cordoned_log_dirs: list[str] = field(default_factory=list)
     alter_log_dirs_replication_quota_window_num: int = 11
     alter_log_dirs_replication_quota_window_size_seconds: int = 1
 
@@ -86,7 +86,7 @@ class BrokerSettings(NodeSettings):
     offsets_topic_replication_factor: int = 3
     offsets_topic_segment_bytes: int = 104857600
     group_coordinator_append_linger_ms: int = -1
-    group_coordinator_rebalance_protocols: list[str] = Field(default=["classic", "consumer", "streams"])
+    group_coordinator_rebalance_protocols: list[str] = field(default_factory=lambda: ["classic", "consumer", "streams"])
     group_initial_rebalance_delay_ms: int = 3000
     group_max_session_timeout_ms: int = 1800000
     group_min_session_timeout_ms: int = 6000
@@ -94,7 +94,7 @@ class BrokerSettings(NodeSettings):
     group_consumer_assignment_interval_ms: int = 1000
     group_consumer_min_assignment_interval_ms: int = 0
     group_consumer_max_assignment_interval_ms: int = 15000
-    group_consumer_assignors: list[str] = Field(default=["uniform", "range"])
+    group_consumer_assignors: list[str] = field(default_factory=lambda: ["uniform", "range"])
     group_consumer_heartbeat_interval_ms: int = 5000
     group_consumer_min_heartbeat_interval_ms: int = 5000
     group_consumer_max_heartbeat_interval_ms: int = 15000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from barnabas.settings.broker import BrokerSettings
 from barnabas.settings.controller import ControllerSettings
@@ -42,5 +42,5 @@ def load_combined_settings(
     broker, warnings = load_node(BrokerSettings, "broker", source, combined=True)
     controller, more_warnings = load_node(ControllerSettings, "controller", source, combined=True)
     idle = sorted(set(broker.not_acted_on) & set(controller.not_acted_on))
-    broker = broker.model_copy(update={"not_acted_on": idle})
+    broker = replace(broker, not_acted_on=idle)
     return CombinedSettings(broker, controller), list(dict.fromkeys([*warnings, *more_warnings]))

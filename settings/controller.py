@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.loading import Source, load_node
@@ -11,6 +12,7 @@ from barnabas.settings.node import NodeSettings
 _DAY_MS = 24 * 3600 * 1000
 
 
+@dataclass(frozen=True, kw_only=True)
 class ControllerSettings(NodeSettings):
     """Every key that a controller acts on."""
 

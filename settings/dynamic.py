@@ -5,12 +5,13 @@ Only combines values; the broker notifies its parts of a change.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from barnabas.settings.definitions import definitions
 from barnabas.settings.describe import BrokerLayers
 from barnabas.settings.errors import SettingsError
-from barnabas.settings.node import NodeSettings
+from barnabas.settings.node import NodeSettings, field_names
 
 Node = TypeVar("Node", bound=NodeSettings)
 
@@ -24,7 +25,7 @@ def with_dynamic_configs(settings: Node, layers: BrokerLayers) -> tuple[Node, li
     A value that is not allowed is ignored, as it may come from a newer controller. `raw` becomes all layers together,
     so that `topic_defaults` follows; `settings` must be those of the file.
     """
-    changes: dict[str, object] = {}
+    changes: dict[str, Any] = {}
     ignored: list[str] = []
     for name, text in {**layers.cluster_default, **layers.per_broker}.items():
         definition = definitions("broker").get(name)
@@ -35,7 +36,6 @@ def with_dynamic_configs(settings: Node, layers: BrokerLayers) -> tuple[Node, li
         except SettingsError as error:
             ignored.append(str(error))
             continue
-        if definition.attribute in type(settings).model_fields and value is not None:
+        if definition.attribute in field_names(type(settings)) and value is not None:
             changes[definition.attribute] = value
-    fields = {name: getattr(settings, name) for name in type(settings).model_fields}
-    return type(settings)(**{**fields, **changes, "raw": layers.merged()}), ignored
+    return replace(settings, **{**changes, "raw": layers.merged()}), ignored

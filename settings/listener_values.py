@@ -6,6 +6,10 @@ from collections.abc import Mapping
 
 PREFIX = "listener.name."
 
+JAAS_KEY = "sasl.jaas.config"
+MECHANISMS_KEY = "sasl.enabled.mechanisms"
+"""The keys of a listener's mechanisms and logins that may be altered while a node runs."""
+
 
 def values_of_listener(raw: Mapping[str, str], listener_name: str) -> dict[str, str]:
     """Texts by key, as they hold for the listener: all values, with its own in place of those of the node.

@@ -10,8 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
 from barnabas.settings.authorization import KEYS_OF_AUTHORIZER, authorization_fields
 from barnabas.settings.definitions import closest_key, find_broker_key, is_plugin_key, without_listener
 from barnabas.settings.errors import SettingsError
@@ -36,10 +34,12 @@ from barnabas.settings.node import (
     QUOTA_SCOPE,
     NodeSettings,
     acts_on,
+    field_names,
 )
 from barnabas.settings.oauth import KEYS_OF_OAUTH
 from barnabas.settings.object_store import KEYS_OF_STORE, store_settings
 from barnabas.settings.properties import parse_properties
+from barnabas.settings.topic import COMPACTED_TIERS
 
 Node = TypeVar("Node", bound=NodeSettings)
 
@@ -53,6 +53,7 @@ _OWN_KEYS = KEYS_OF_STORE | {
     MEMORY_LIMIT,
     LEGACY_CLIENTS,
     QUOTA_SCOPE,
+    COMPACTED_TIERS,
     *KEYS_OF_HOSTS,
 }
 
@@ -98,8 +99,6 @@ def load_node(model: type[Node], role: str, source: Source, *, combined: bool = 
         fields = _fields(model, keys, role, combined)
         node = model(**fields)
         return node, keys.warnings + node.check()
-    except ValidationError as error:
-        raise keys.placed(_first_of(error)) from None
     except SettingsError as error:
         raise keys.placed(error) from None
 
@@ -133,15 +132,6 @@ def _unknown(key: str, place: tuple[str, int]) -> str:
     return f"{where}: {key}: not a key of Kafka 4.3" + (f"; did you mean {near}?" if near else "")
 
 
-def _first_of(error: ValidationError) -> SettingsError:
-    """The first error of pydantic as ours; only rules on single fields of the models are checked there."""
-    first = error.errors(include_url=False)[0]
-    key = str(first["loc"][0]).replace("_", ".") if first["loc"] else ""
-    if first["type"] == "missing":
-        return SettingsError("must be set", key)
-    return SettingsError(first["msg"], key, str(first["input"]))
-
-
 def _fields(model: type[NodeSettings], keys: _Keys, role: str, combined: bool) -> dict[str, Any]:
     """The arguments of the model: plain values as they are; addresses and lists that depend on each other are parsed
     here.
@@ -149,7 +139,7 @@ def _fields(model: type[NodeSettings], keys: _Keys, role: str, combined: bool) -
     fields = {
         key.replace(".", "_"): value
         for key, value in keys.values.items()
-        if key.replace(".", "_") in model.model_fields and value is not None
+        if key.replace(".", "_") in field_names(model) and value is not None
     }
     fields["raw"] = dict(keys.raw)
     fields["not_acted_on"] = sorted(key for key in keys.values if not acts_on(model, key))
@@ -185,6 +175,8 @@ def _fields(model: type[NodeSettings], keys: _Keys, role: str, combined: bool) -
         fields["quota_scope"] = _quota_scope(keys.raw[QUOTA_SCOPE].strip())
     if keys.raw.get(LEGACY_CLIENTS, "").strip():
         fields["legacy_clients_enable"] = _switch(LEGACY_CLIENTS, keys.raw[LEGACY_CLIENTS].strip())
+    if keys.raw.get(COMPACTED_TIERS, "").strip():
+        fields["remote_storage_compacted_enable"] = _switch(COMPACTED_TIERS, keys.raw[COMPACTED_TIERS].strip())
     fields["advertised_as_seen"] = _seen_listeners(keys.raw.get(ADVERTISED_AS_SEEN, ""), names)
     return fields
 

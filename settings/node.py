@@ -7,9 +7,9 @@ Defaults are Kafka's. Reads no file; `loading.py` fills these models.
 
 from __future__ import annotations
 
+from collections.abc import Set
+from dataclasses import dataclass, field
 from functools import cached_property
-
-from pydantic import BaseModel, ConfigDict, Field
 
 from barnabas.settings.definitions import without_listener
 from barnabas.settings.effects import WITHOUT_EFFECT_IN_SECURITY, WITHOUT_EFFECT_YET
@@ -49,39 +49,41 @@ ADVERTISED_AS_SEEN = "barnabas.advertised.as.seen"
 they connected to."""
 
 
-class NodeSettings(BaseModel):
-    """A node's settings; frozen. Times are milliseconds and sizes bytes unless the name says otherwise."""
+@dataclass(frozen=True, kw_only=True)
+class NodeSettings:
+    """A node's settings. Times are milliseconds and sizes bytes unless the name says otherwise.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    Values are checked where they are parsed: those of one key by its `KeyDefinition`, rules between keys by `check`.
+    """
 
-    raw: dict[str, str] = Field(default_factory=dict, repr=False)
+    raw: dict[str, str] = field(default_factory=dict, repr=False)
     """The values of the file and the overrides, as text: DescribeConfigs distinguishes them from defaults."""
-    not_acted_on: list[str] = Field(default_factory=list)
+    not_acted_on: list[str] = field(default_factory=list)
     """Kafka's keys that were set but have no effect here; logged once when the node starts."""
 
-    node_id: int = Field(ge=0)
+    node_id: int
     process_roles: list[str]
-    log_dirs: list[str] = ["/tmp/kafka-logs"]
+    log_dirs: list[str] = field(default_factory=lambda: ["/tmp/kafka-logs"])
     """`log.dirs`, else `log.dir`."""
     metadata_log_dir: str | None = None
     """Use `metadata_directory`."""
 
     listeners: list[Listener]
-    advertised_listeners: list[Listener] = []
+    advertised_listeners: list[Listener] = field(default_factory=list)
     """The addresses for clients and other nodes; by default the listeners themselves."""
     http_listener: Endpoint | None = None
     """Address of health, metrics and decisions over HTTP; None: not served. Its key is `HTTP_LISTENER`."""
     http_token_file: str | None = None
     """The file with the token that protects these pages; None: everybody may read them. Its key is
     `HTTP_TOKEN_FILE`."""
-    listener_security_protocol_map: dict[str, str] = {}
+    listener_security_protocol_map: dict[str, str] = field(default_factory=dict)
     controller_listener_names: list[str]
     socket_listen_backlog_size: int = 50
     socket_request_max_bytes: int = 104857600
     socket_connection_setup_timeout_ms: int = 10000
     max_connections: int = _INT_MAX
     max_connections_per_ip: int = _INT_MAX
-    max_connections_per_ip_overrides: dict[str, int] = {}
+    max_connections_per_ip_overrides: dict[str, int] = field(default_factory=dict)
     max_connection_creation_rate: int = _INT_MAX
     connections_max_idle_ms: int = 600000
     queued_max_requests: int = 500
@@ -90,16 +92,17 @@ class NodeSettings(BaseModel):
     """The memory that clients may make the node use; None: a quarter of the machine's, at most 1 GiB. Its key is
     `MEMORY_LIMIT`."""
     legacy_clients_enable: bool = False
+    remote_storage_compacted_enable: bool = False
     """Its key is `LEGACY_CLIENTS`; only brokers act on it."""
-    advertised_as_seen: list[str] = []
+    advertised_as_seen: list[str] = field(default_factory=list)
     """Names of listeners. Its key is `ADVERTISED_AS_SEEN`; only brokers act on it."""
     quota_scope: str = BROKER_SCOPE
     """`BROKER_SCOPE` or `CLUSTER_SCOPE`. Its key is `QUOTA_SCOPE`; only brokers act on it."""
     request_timeout_ms: int = 30000
     server_max_startup_time_ms: int = _LONG_MAX
 
-    controller_quorum_voters: list[Voter] = []
-    controller_quorum_bootstrap_servers: list[Endpoint] = []
+    controller_quorum_voters: list[Voter] = field(default_factory=list)
+    controller_quorum_bootstrap_servers: list[Endpoint] = field(default_factory=list)
     controller_quorum_append_linger_ms: int = 25
     controller_quorum_election_backoff_max_ms: int = 1000
     controller_quorum_election_timeout_ms: int = 1000
@@ -123,10 +126,10 @@ class NodeSettings(BaseModel):
 
     authorizer_class_name: str = ""
     """Empty: everybody may do everything."""
-    super_users: list[str] = []
+    super_users: list[str] = field(default_factory=list)
     """Principals as `Type:name`."""
     allow_everyone_if_no_acl_found: bool = False
-    early_start_listeners: list[str] = []
+    early_start_listeners: list[str] = field(default_factory=list)
 
     broker_session_timeout_ms: int = 9000
     broker_heartbeat_interval_ms: int = 2000
@@ -139,7 +142,7 @@ class NodeSettings(BaseModel):
     quota_window_num: int = 11
     quota_window_size_seconds: int = 1
     remote_log_storage_system_enable: bool = False
-    delegation_token_secret_key: str | None = Field(default=None, repr=False)
+    delegation_token_secret_key: str | None = field(default=None, repr=False)
     """The same on all nodes. None or empty: the cluster has no delegation tokens."""
     unstable_api_versions_enable: bool = False
     unstable_feature_versions_enable: bool = False
@@ -211,6 +214,11 @@ def _is_reachable(endpoint: Endpoint | None) -> bool:
     return endpoint is not None and endpoint.host not in ("127.0.0.1", "::1", "localhost")
 
 
+def field_names(model: type[NodeSettings]) -> Set[str]:
+    """Names of the fields of a model."""
+    return model.__dataclass_fields__.keys()
+
+
 def acts_on(model: type[NodeSettings], key: str) -> bool:
     """True if a key has an effect in a node of this kind."""
     key = without_listener(key)
@@ -218,7 +226,7 @@ def acts_on(model: type[NodeSettings], key: str) -> bool:
         return False
     if key.startswith(("ssl.", "sasl.")):
         return key not in WITHOUT_EFFECT_IN_SECURITY
-    return key.replace(".", "_") in model.model_fields or key in _READ_IN_OTHER_WAYS or key in _TOPIC_DEFAULTS
+    return key.replace(".", "_") in field_names(model) or key in _READ_IN_OTHER_WAYS or key in _TOPIC_DEFAULTS
 
 
 _READ_IN_OTHER_WAYS = frozenset(

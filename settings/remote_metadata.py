@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from barnabas.settings.definitions import KeyDefinition, KeyType
 from barnabas.settings.errors import SettingsError
 
+REMOTE_METADATA_TOPIC = "__remote_log_metadata"
+
 PREFIX_KEY = "remote.log.metadata.manager.impl.prefix"
 DEFAULT_PREFIX = "rlmm.config."
 

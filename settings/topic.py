@@ -18,8 +18,11 @@ _MINUTE_MS = 60 * 1000
 _HOUR_MS = 60 * _MINUTE_MS
 _AS_WHOLE = -2
 """Local retention that is the same as that of the whole log."""
+_NO_LIMIT = -1
 SYSTEM_ENABLE = "remote.log.storage.system.enable"
 """Broker key: the cluster has tiered storage."""
+COMPACTED_TIERS = "barnabas.remote.storage.compacted.enable"
+"""A key that Kafka does not have: compacted topics may be tiered. The same on all nodes."""
 
 BROKER_SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "segment.bytes": (("log.segment.bytes", 1),),
@@ -99,6 +102,8 @@ class TopicConfig:
     local_retention_bytes: int = -2
     remote_log_storage_system_enable: bool = False
     """The broker's setting; without it no topic is tiered."""
+    barnabas_remote_storage_compacted_enable: bool = False
+    """The broker's setting; without it no compacted topic is tiered."""
     errors_deadletterqueue_group_enable: bool = False
     barnabas_delayed_delivery_enable: bool = False
     """Records with a header deliver-at or deliver-after are delivered at that time. Kafka has no such key."""
@@ -118,7 +123,8 @@ class TopicConfig:
     @property
     def is_tiered(self) -> bool:
         """Closed segments are in a remote store, too (KIP-405)."""
-        return self.remote_storage_enable and self.remote_log_storage_system_enable and not self.compacts
+        may_be = not self.compacts or self.barnabas_remote_storage_compacted_enable
+        return self.remote_storage_enable and self.remote_log_storage_system_enable and may_be
 
     @property
     def copies_to_remote(self) -> bool:
@@ -154,6 +160,7 @@ class TopicConfig:
                 if found is not None:
                     values[definition.attribute] = _field_value(name, found)
         values["remote_log_storage_system_enable"] = _is_true((broker or {}).get(SYSTEM_ENABLE))
+        values["barnabas_remote_storage_compacted_enable"] = _is_true((broker or {}).get(COMPACTED_TIERS))
         internal_segment_bytes = values.pop("internal_segment_bytes", None)
         if internal_segment_bytes is not None:
             values["segment_bytes"] = internal_segment_bytes
@@ -212,7 +219,7 @@ def validate_topic_configs(
             f"0 to {config.max_compaction_lag_ms}",
         )
     if config.remote_storage_enable:
-        _check_tiering(config)
+        _check_tiering(config, None if before is None else TopicConfig.resolve(before, broker))
     elif _is_true((before or {}).get(_TIERED)) and not config.remote_log_delete_on_disable:
         raise SettingsError(
             "remote data would be neither read nor deleted: set remote.log.delete.on.disable=true as well to delete it,"
@@ -245,13 +252,19 @@ def _check_delayed_delivery(config: TopicConfig) -> None:
 _TIERED = "remote.storage.enable"
 
 
-def _check_tiering(config: TopicConfig) -> None:
-    """Rules of tiered topics (KIP-405, KIP-950): they are never compacted, local data is a part of all data, and there
-    is no difference between the two if nothing is copied."""
+def _check_tiering(config: TopicConfig, before: TopicConfig | None) -> None:
+    """Rules of tiered topics (KIP-405, KIP-950): they are compacted only where the cluster allows it, local data is a
+    part of all data, and there is no difference between the two if nothing is copied.
+
+    Before it was tiered, each replica of a compacted topic removed tombstones as it liked: what one copies might then
+    have keys whose tombstones another one has removed.
+    """
     if not config.remote_log_storage_system_enable:
         raise SettingsError(f"tiered storage is off in this cluster ({SYSTEM_ENABLE}=false)", _TIERED, "true", "false")
-    if config.compacts:
+    if config.compacts and not config.barnabas_remote_storage_compacted_enable:
         raise SettingsError("a compacted topic cannot be tiered", _TIERED, "true", "false")
+    if config.compacts and before is not None and before.compacts and not before.remote_storage_enable:
+        raise SettingsError("a compacted topic can only be tiered when it is created", _TIERED, "true", "false")
     check_local_retention(config)
 
 
@@ -261,14 +274,15 @@ def check_local_retention(config: TopicConfig, prefix: str = "") -> None:
         ("local_retention_ms", "retention_ms"),
         ("local_retention_bytes", "retention_bytes"),
     ):
-        local, whole = cast(int, getattr(config, local_key)), cast(int, getattr(config, whole_key))
+        local = cast(int, getattr(config, local_key))
+        whole = cast(int, getattr(config, whole_key)) if config.deletes or not config.compacts else _NO_LIMIT
         name = prefix + whole_key.replace("_", ".")
         allowed = ""
         if config.remote_log_copy_disable:
             if local not in (_AS_WHOLE, whole):
                 allowed = f"-2 or {whole}"
             problem = f"must be {name}, since remote.log.copy.disable=true"
-        elif whole != -1 and (local == -1 or local > whole):
+        elif whole != _NO_LIMIT and (local == _NO_LIMIT or local > whole):
             allowed, problem = f"-2 or 0 to {whole}", f"must be at most {name}"
         if allowed:
             raise SettingsError(problem, prefix + local_key.replace("_", "."), str(local), allowed)

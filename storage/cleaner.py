@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
 from barnabas.protocol.records.record import SERVED_LIMIT_BYTES
@@ -58,7 +58,7 @@ class CleanerSettings:
 
 def extent_of(log: PartitionLog, now_ms: int) -> Extent:
     """Dirtiness of a log. Raises OSError, `CorruptBatch`."""
-    first_dirty_offset = find_first_dirty_offset(log.cleaned_to, log.log_start_offset, log.log_end_offset)
+    first_dirty_offset = find_first_dirty_offset(log.cleaned_to, log.local_log_start_offset, log.log_end_offset)
     # Recovery treats everything behind the recovery point as appended without gaps.
     limit_offset = min(log.last_stable_offset, log.recovery_point)
     return measure(log.segments, first_dirty_offset, limit_offset, log.config, now_ms)
@@ -217,7 +217,8 @@ class LogCleaning:
         assert self._map is not None
         log, upper_offset = self._log, self._extent.end_offset
         end_offset = self._map.latest_offset + 1
-        transactions = Transactions(self._aborted(log.segments[0].base_offset, upper_offset))
+        is_tiered, first_offset = log.config.is_tiered, log.segments[0].base_offset
+        transactions = Transactions(self._aborted(first_offset, upper_offset), first_offset if is_tiered else 0)
         compaction = self._compaction = Compaction(
             self._map,
             transactions,
@@ -225,10 +226,12 @@ class LogCleaning:
             now_ms=self._now_ms,
             delete_retention_ms=log.config.delete_retention_ms,
             limit_bytes=self._limit_bytes,
+            keeps_deletions=is_tiered,
         )
         position = log.segments[0].base_offset
         while rest := [each for each in self._closed_segments(position, end_offset) if each.base_offset >= position]:
             config = log.config
+            rest = _on_one_side(rest, log.highest_copied_offset + 1)
             group = list(next_group(rest, upper_offset, config.segment_bytes, config.segment_index_bytes))
             position = group[-1].base_offset + 1
             compaction.last_batches = last_batches(log)
@@ -302,6 +305,13 @@ class LogCleaning:
     def _discard_slice(self) -> int:
         self.discard()
         return 0
+
+
+def _on_one_side(segments: list[Segment], copied_to: int) -> list[Segment]:
+    """The leading ones that are all remote already, or that are all not: what is remote would be copied again together
+    with what is not."""
+    is_copied = segments[0].base_offset < copied_to
+    return list(takewhile(lambda each: (each.base_offset < copied_to) == is_copied, segments))
 
 
 def last_batches(log: PartitionLog) -> dict[int, LastBatch]:

@@ -6,6 +6,9 @@ its marker only after its own delete horizon, and so is the marker of a committe
 The last batch of each producer is kept, empty if need be, because it holds the producer's sequence. So is the last
 batch of the cleaned range, because it holds the offset.
 
+Where older records are out of reach, in the remote part of a tiered log, tombstones and markers are kept: they get no
+horizon, and outlive one that they have.
+
 Nothing is renumbered: a batch that loses records keeps its offsets, sequences, epoch and timestamps, and a batch that
 loses none is copied byte by byte. Knows no files.
 """
@@ -41,11 +44,14 @@ class LastBatch(NamedTuple):
 class Transactions:
     """Tracks the transactions of a log while its batches are processed in order."""
 
-    __slots__ = ("_aborted", "_coming", "_committed", "kept")
+    __slots__ = ("_aborted", "_coming", "_committed", "_seen_from", "kept")
 
-    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """`aborted` are the aborted transactions with records in the range to process."""
+    def __init__(self, aborted: Iterable[AbortedTransaction], seen_from: int = 0) -> None:
+        """`aborted` are the aborted transactions with records in the range to process. Those that begin before
+        `seen_from` may have batches elsewhere.
+        """
         self._coming = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+        self._seen_from = seen_from
         self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
         """By producer id: the current aborted transaction, and whether a batch of it was seen."""
         self._committed: dict[int, None] = {}
@@ -57,7 +63,7 @@ class Transactions:
         coming = self._coming
         while coming and coming[-1].first_offset <= offset:
             each = coming.pop()
-            self._aborted.setdefault(each.producer_id, (each, False))
+            self._aborted.setdefault(each.producer_id, (each, each.first_offset < self._seen_from))
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """True if a data batch is aborted."""
@@ -93,6 +99,7 @@ class Compaction:
 
     __slots__ = (
         "_delete_horizon_ms",
+        "_keeps_deletions",
         "_limit_bytes",
         "_map",
         "_now_ms",
@@ -103,7 +110,7 @@ class Compaction:
         "records_read",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the terms of one pass
         self,
         offsets: OffsetMap,
         transactions: Transactions,
@@ -112,9 +119,13 @@ class Compaction:
         now_ms: int,
         delete_retention_ms: int,
         limit_bytes: int = SERVED_LIMIT_BYTES,
+        keeps_deletions: bool = False,
     ) -> None:
-        """The pass ends at `upper_offset` at the latest. No batch may exceed `limit_bytes` uncompressed."""
+        """The pass ends at `upper_offset` at the latest. No batch may exceed `limit_bytes` uncompressed.
+        `keeps_deletions`: tombstones and markers stay, since older records may be elsewhere.
+        """
         self._limit_bytes = limit_bytes
+        self._keeps_deletions = keeps_deletions
         self._map = offsets
         self._transactions = transactions
         self.last_batches: Mapping[int, LastBatch] = {}
@@ -141,14 +152,19 @@ class Compaction:
             count = len(kept)
             is_over = self._transactions.is_over(header, kept)
             horizon_ms = header.delete_horizon_ms
-            if is_over and horizon_ms is not None and horizon_ms <= self._now_ms:
+            if is_over and not self._keeps_deletions and horizon_ms is not None and horizon_ms <= self._now_ms:
                 kept = []
         self.records_read += count
         if not kept:
             return self._without_records(header)
         self.records_kept += len(kept)
         horizon_ms = header.delete_horizon_ms
-        gets_horizon = horizon_ms is None and header.magic >= 2 and (is_over or any(r.value is None for r in kept))
+        gets_horizon = (
+            horizon_ms is None
+            and header.magic >= 2
+            and not self._keeps_deletions
+            and (is_over or any(r.value is None for r in kept))
+        )
         if len(kept) == count and header.magic >= 2 and not gets_horizon:
             return batch
         return _rebuilt(header, kept, self._delete_horizon_ms if gets_horizon else horizon_ms)
@@ -159,7 +175,7 @@ class Compaction:
         """
         latest, find = self._map.latest_offset, self._map.get
         horizon_ms = header.delete_horizon_ms
-        tombstones = horizon_ms is None or self._now_ms < horizon_ms
+        tombstones = self._keeps_deletions or horizon_ms is None or self._now_ms < horizon_ms
         count = 0
         kept: list[Record] = []
         for records in decode_in_slices(batch, self._limit_bytes, SERVED_LIMIT_RECORDS):

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 from barnabas.protocol.errors import KafkaError
+from barnabas.runtime.at_once import Stepwise, at_once
 from barnabas.runtime.world import Chance, Disk
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.condemned import CondemnedLogs
+from barnabas.storage.empty_logs import EmptyLog, EmptyLogs
 from barnabas.storage.future_logs import FutureLogs, HomeOf, LogKey, MakeFutureLog, choose_copy, has_all_of
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_checkpoints import LogCheckpoints
@@ -37,6 +40,7 @@ from barnabas.storage.names import (
     FUTURE_DIRECTORY_SUFFIX,
     METADATA_TOPIC,
     STRAY_DIRECTORY_SUFFIX,
+    PartitionDirectory,
     directory_name,
     marked_directory_name,
     parse_directory_name,
@@ -49,8 +53,23 @@ from barnabas.storage.shortage import is_shortage, lacks_descriptors, lacks_room
 
 _log = logging.getLogger(__name__)
 
+LOGS_IN_A_STEP = 5_000
+"""Logs that are asked in one step whether files are to be removed."""
+
 ConfigOf = Callable[[str], TopicConfig]
 """Config of a topic by name."""
+
+
+def _topic_id_if_empty(directory: LogDirectory, parsed: PartitionDirectory, path: str) -> bytes | None:
+    """The topic id of a log that had no record at the clean stop before, and whose directory has not changed since."""
+    key = (parsed.topic, parsed.partition)
+    noted = directory.empty_logs.get(key) if parsed.kind == "current" else None
+    if noted is None or directory.has_notes_about(key):
+        return None
+    try:
+        return noted.topic_id if directory.disk.changed_ns(path) == noted.changed_ns else None
+    except FileNotFoundError:
+        return None
 
 
 class _Hooks(NamedTuple):
@@ -76,6 +95,8 @@ class LogDirectories:
     """The open files of all logs; set its limit to bound them."""
     futures: FutureLogs = field(default_factory=FutureLogs)
     """Copies of logs that move between directories."""
+    flush_candidates: dict[PartitionLog, None] = field(default_factory=dict)
+    """Logs that changed since it was seen that they need no flush, future logs among them. See `need_flush`."""
     cordoned: frozenset[str] = frozenset()
     """Paths of directories in which no new log is placed, unless all are (KIP-1066)."""
     on_offline: Callable[[LogDirectory, list[PartitionLog]], None] | None = None
@@ -87,6 +108,7 @@ class LogDirectories:
     _places: dict[tuple[str, int], LogDirectory] = field(default_factory=dict)
     _condemned: CondemnedLogs = field(default_factory=CondemnedLogs)
     _checkpoints: LogCheckpoints = field(init=False)
+    _is_closed: bool = False
     _second_copies: list[tuple[LogDirectory, PartitionLog]] = field(default_factory=list)
     """Current logs of partitions that another directory has, too; see `settle_copies`."""
 
@@ -170,7 +192,10 @@ class LogDirectories:
         for name in directory.disk.list(directory.path):
             path = f"{directory.path}/{name}"
             parsed = parse_directory_name(name)
-            if parsed is None or parsed.topic == METADATA_TOPIC or not directory.disk.is_directory(path):
+            if parsed is None or parsed.topic == METADATA_TOPIC:
+                continue
+            empty_id = _topic_id_if_empty(directory, parsed, path)
+            if empty_id is None and not directory.disk.is_directory(path):
                 continue
             if parsed.kind == "delete":
                 delay_ms = config_of(parsed.topic).file_delete_delay_ms
@@ -181,7 +206,9 @@ class LogDirectories:
                 future = name if parsed.kind == "future" else ""
                 config = config_of(parsed.topic)
                 topic = topics.setdefault(parsed.topic, parsed.topic)
-                yield OpenLog(directory, topic, parsed.partition, config, now_ms, self.producer_state, future)
+                yield OpenLog(
+                    directory, topic, parsed.partition, config, now_ms, self.producer_state, future, empty_id
+                )
 
     def note_boot(self) -> list[DirectoryFailure]:
         """The results of `load_work` have all been adopted. Thread-safe; returns failures for `note_failures`."""
@@ -230,6 +257,11 @@ class LogDirectories:
             )
         log.health.on_failure, log.health.on_no_room, log.on_recovery_point_lowered = hooks
         log.health.is_closed_for_room = directory.is_closed_for_room
+        log.flush_candidates = self.flush_candidates
+        if not log.flushes.are_out_of_question:
+            self.flush_candidates[log] = None
+        log.moved_logs = self._checkpoints.moved_logs
+        log.moved_logs[log] = None
         if is_future and key not in self.futures.logs:
             self.futures.put(directory, log)
         elif is_future or key in self.logs:
@@ -479,18 +511,25 @@ class LogDirectories:
         directory.renamed_logs = True
         former, place = self.logs.get(key), self._places.get(key)
         self.logs[key], self._places[key] = log, directory
+        self._checkpoints.moved_logs[log] = None
         between(log)
         if former is not None and place is not None:
             self._condemn(place, former, now_ms)
         return True
 
     def deletion_work(self, now_ms: int) -> Callable[[], list[DirectoryFailure]] | None:
+        """All steps of `deletion_steps` at once."""
+        return at_once(self.deletion_steps(now_ms))
+
+    def deletion_steps(self, now_ms: int) -> Stepwise[Callable[[], list[DirectoryFailure]] | None]:
         """Work that removes the files and directories that are due; None if there are none."""
         pieces: list[Piece] = []
-        for key, log in self.logs.items():
+        for done, (key, log) in enumerate(list(self.logs.items()), 1):
             piece = log.deletion_work(now_ms)
-            if piece is not None:
+            if piece is not None and key in self._places:
                 pieces.append((self._places[key], piece))
+            if done % LOGS_IN_A_STEP == 0:
+                yield
         pieces += self._condemned.take_due(now_ms)
         return partial(run_all, pieces) if pieces else None
 
@@ -505,6 +544,17 @@ class LogDirectories:
                 _log.warning("%s", error)
         return count
 
+    def need_flush(self, candidates: Iterable[PartitionLog]) -> list[PartitionLog]:
+        """Those of the `flush_candidates` that may need a flush now. Others are no candidates until they change."""
+        found = []
+        for log in candidates:
+            key = (log.topic, log.partition)
+            if self.logs.get(key) is log and not log.flushes.are_out_of_question:
+                found.append(log)
+            elif self.futures.logs.get(key) is not log:
+                self.flush_candidates.pop(log, None)
+        return found
+
     # -- checkpoints and shutdown
 
     def checkpoint_work(self, *names: str) -> Callable[[], list[DirectoryFailure]]:
@@ -513,6 +563,7 @@ class LogDirectories:
 
     def close(self, broker_epoch: int) -> None:
         """Clean shutdown: flush every log, then write the checkpoints, then the marker. Slow."""
+        self._is_closed = True
         for directory in self.online:
             if sum(place is directory for place in self._places.values()) >= MANY_SYNCS:
                 directory.disk.sync_soon(directory.path)
@@ -533,13 +584,26 @@ class LogDirectories:
         for directory in self.directories:
             if directory.failure is None:
                 try:
-                    directory.mark_clean(broker_epoch)
+                    directory.mark_clean(broker_epoch, self._empty_logs(directory))
                 except OSError as error:
                     self._fail(directory, error)
             directory.unlock()
 
+    def _empty_logs(self, directory: LogDirectory) -> EmptyLogs:
+        """The logs in it whose directories hold nothing but their topic ids, durably. Raises OSError."""
+        empty: dict[tuple[str, int], EmptyLog] = {}
+        for key, log in self.logs.items():
+            if self._places[key] is directory and log.has_no_files and key not in directory.new_topic_ids:
+                # A directory that somebody removed is none.
+                with suppress(FileNotFoundError):
+                    if log.topic_id is not None:
+                        empty[key] = EmptyLog(log.topic_id, directory.disk.changed_ns(log.directory))
+        return empty
+
     def abandon(self) -> None:
-        """Release everything as it is, without a marker, after a failed start."""
+        """Release everything as it is, without a marker, after a failed start. Does nothing after `close`."""
+        if self._is_closed:
+            return
         for log in [*self.logs.values(), *self.futures.logs.values()]:
             log.close_files()
         for directory in self.directories:

@@ -25,6 +25,7 @@ from barnabas.protocol.records.metadata import Types, decode_metadata_record, ty
 from barnabas.protocol.records.record import CLIENT_LIMIT_BYTES, SERVED_LIMIT_RECORDS, Record, decode_in_slices
 from barnabas.runtime.disk import RealDisk
 from barnabas.runtime.world import Disk, File
+from barnabas.settings.remote_metadata import REMOTE_METADATA_TOPIC
 from barnabas.storage.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
     MalformedCheckpoint,
@@ -44,7 +45,6 @@ from barnabas.storage.names import (
 )
 from barnabas.storage.partition_metadata import PARTITION_METADATA_FILE
 from barnabas.storage.producer_snapshot_format import CorruptSnapshot, decode_snapshot
-from barnabas.storage.remote.metadata_records import REMOTE_METADATA_TOPIC
 from barnabas.storage.transaction_index import read_entries
 
 METADATA_SNAPSHOT_SUFFIX = ".checkpoint"

@@ -194,6 +194,9 @@ class Flusher:
         work.epochs = self._epochs.entries() if self._epochs.dirty else None
         work.syncs_directory = self._new_names > 0
         if work.is_empty and offset <= self.recovery_point:
+            if active is not None:
+                # A cut inside a gap has changed no file.
+                self.unsynced_cuts, self.lowest_unsynced_cut = 0, None
             return None
         self._pending = (work, self._new_names, self.unsynced_cuts if active is not None else 0)
         return work

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, field
 
 from barnabas.runtime.world import Disk, File
-from barnabas.storage.names import EPOCH_FILE, SNAPSHOT_SUFFIX, SYNC_FAILED_FILE, offset_file_name
+from barnabas.storage.names import EPOCH_FILE, SCRATCH_SUFFIX, SNAPSHOT_SUFFIX, SYNC_FAILED_FILE, offset_file_name
 from barnabas.storage.open_files import Holder, OpenFiles
 
 _log = logging.getLogger(__name__)
@@ -44,3 +44,17 @@ class Folder:
                 self.disk.remove(epoch_file)
         except OSError as error:
             _log.warning("%s: cannot record that a sync has failed: %s", self.path, error)
+
+
+@dataclass(slots=True)
+class ScratchFolder(Folder):
+    """Directory of a segment that is no part of the log, with names that the next start removes."""
+
+    home: Folder = field(kw_only=True)
+
+    @classmethod
+    def beside(cls, home: Folder) -> ScratchFolder:
+        return cls(home.disk, home.path, home=home)
+
+    def file(self, base_offset: int, suffix: str) -> str:
+        return self.home.file(base_offset, suffix) + SCRATCH_SUFFIX

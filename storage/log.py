@@ -34,7 +34,7 @@ from barnabas.storage.fetched_batches import (
     portions,
     verify_fetched,
 )
-from barnabas.storage.folder import Folder
+from barnabas.storage.folder import Folder, ScratchFolder
 from barnabas.storage.gap_epochs import GapEpoch, GapEpochs, hidden_epochs
 from barnabas.storage.indexes import CorruptIndex
 from barnabas.storage.leader_epochs import LeaderEpochs
@@ -89,6 +89,7 @@ class PartitionLog:
         "cleaning",
         "config",
         "epochs",
+        "flush_candidates",
         "flushes",
         "health",
         "high_watermark",
@@ -96,6 +97,7 @@ class PartitionLog:
         "local_log_start_offset",
         "log_end_offset",
         "log_start_offset",
+        "moved_logs",
         "on_recovery_point_lowered",
         "partition",
         "pending_from",
@@ -110,7 +112,7 @@ class PartitionLog:
         self.topic_id: bytes | None = None
         """Topic id of `partition.metadata`; set by the caller that reads it."""
         self.config = config
-        """May be replaced at any time; existing files keep their format."""
+        """Replaced by `configure`; existing files keep their format."""
         self.epochs: LeaderEpochs = loaded.epochs
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
@@ -127,6 +129,9 @@ class PartitionLog:
         self._files = files
         """All changes of files go through it; reads use `_segments`."""
         self.flushes = LogFlushes(self, files)
+        self.flush_candidates: dict[PartitionLog, None] | None = None
+        """Logs of the node that may need a flush, as `LogDirectories` keeps them. A log is added by each change after
+        which it may, so that nobody has to look at all logs again and again."""
         self._segments = files.segments
         self._tracker = files.tracker
         self._logged_damage: tuple[str, ...] = ()
@@ -137,6 +142,9 @@ class PartitionLog:
         """Everything below it has been compacted; None if nothing ever was."""
         self.pending_from: int | None = None
         """No record below it waits for its delivery; None if that is not known here, as on followers."""
+
+        self.moved_logs: dict[PartitionLog, None] | None = None
+        """Logs of the node whose high watermark moved, as `LogDirectories` keeps them until it is written down."""
 
     @classmethod
     def open(
@@ -228,9 +236,22 @@ class PartitionLog:
         return self._segments.open_files
 
     @property
+    def has_no_files(self) -> bool:
+        """True if no record was ever appended, so that the directory holds nothing but the topic id."""
+        return self._files.are_missing
+
+    @property
     def swaps(self) -> SegmentSwaps:
         """Compaction swaps its copies in through it."""
         return self._files.swaps
+
+    def begin_scratch(self, base_offset: int, now_ms: int) -> Segment:
+        """An empty segment in the log's directory that is no part of the log. Its user removes the files; so does a
+        restart. Raises OSError."""
+        folder = ScratchFolder.beside(self._files.folder)
+        scratch = Segment.create(folder, base_offset, self.config.segment_index_bytes, now_ms)
+        scratch.hold_open()
+        return scratch
 
     @property
     def last_stable_offset(self) -> int:
@@ -246,7 +267,9 @@ class PartitionLog:
     def set_high_watermark(self, offset: int) -> None:
         """Clamped to the log's range."""
         offset = min(max(offset, self.local_log_start_offset), self.log_end_offset)
-        self.high_watermark = offset
+        if offset != self.high_watermark:
+            self.high_watermark = offset
+            self.high_watermark_moved()
         if self._tracker is not None:
             self._tracker.states.replicated_to(offset)
 
@@ -260,6 +283,20 @@ class PartitionLog:
     def _described_local_start(self) -> str:
         local_start = self.local_log_start_offset
         return f"local start {local_start}, " if local_start != self.log_start_offset else ""
+
+    def configure(self, config: TopicConfig) -> None:
+        """Replace the config."""
+        self.config = config
+        self._may_need_flush()
+
+    def high_watermark_moved(self) -> None:
+        """It has another value, also if a start after a crash would find it."""
+        if self.moved_logs is not None:
+            self.moved_logs[self] = None
+
+    def _may_need_flush(self) -> None:
+        if self.flush_candidates is not None:
+            self.flush_candidates[self] = None
 
     # -- appends
 
@@ -389,6 +426,7 @@ class PartitionLog:
     ) -> None:
         """Write the bytes into the active segment, rolling it first if due. All or nothing."""
         self.health.check_room()
+        self._may_need_flush()
         files, config, last = self._files, self.config, batches[-1]
         active = self._segments.all[-1]
         try:
@@ -402,6 +440,7 @@ class PartitionLog:
 
     def roll(self, now_ms: int) -> None:
         """Start a new segment at the log end; does nothing if the active one is empty."""
+        self._may_need_flush()
         try:
             self._files.roll(self.log_end_offset, self.config.segment_index_bytes, now_ms)
         except OSError as error:
@@ -491,7 +530,7 @@ class PartitionLog:
             self.epochs.truncate_from_end(self.log_end_offset)
             return self.log_end_offset
         if offset < self._segments.first_offset:
-            self._truncate_below_local_start(offset)
+            self.truncate_fully_and_start_at(offset)
             return offset
         try:
             self._truncate(offset)
@@ -508,6 +547,7 @@ class PartitionLog:
         self._bounds_are(min(self.log_start_offset, end_offset))
         self.epochs.truncate_from_end(end_offset)
         self.high_watermark = min(self.high_watermark, end_offset)
+        self.high_watermark_moved()
         if self._tracker is not None:
             self._tracker.rebuild(self.segments, end_offset, 0, self.high_watermark)
             self._tracker.states.replicated_to(self.high_watermark)
@@ -519,16 +559,6 @@ class PartitionLog:
         # What was copied beyond belongs to another lineage.
         self.highest_copied_offset = min(self.highest_copied_offset, self.log_end_offset - 1)
 
-    def _truncate_below_local_start(self, offset: int) -> None:
-        """The remote part stays in the log, up to `offset`."""
-        if not self.config.is_tiered or offset <= self.log_start_offset:
-            self.truncate_fully_and_start_at(offset)
-            return
-        kept = self.epochs.entries_in(-1, offset)
-        self.truncate_fully_and_start_at(offset, self.log_start_offset)
-        for epoch, start_offset in kept:
-            self.epochs.assign(epoch, start_offset)
-
     def _before_cut(self, offset: int) -> None:
         """A copy in progress must not restore what is about to be truncated."""
         self._files.swaps.settle()
@@ -539,6 +569,7 @@ class PartitionLog:
 
     def _lower_recovery_point(self, offset: int) -> None:
         """Must precede any truncation. Raises OSError, and then nothing has changed."""
+        self._may_need_flush()
         write = self.on_recovery_point_lowered
         self._files.lower_recovery_point(offset, None if write is None else partial(write, self))
 
@@ -590,6 +621,7 @@ class PartitionLog:
 
     def _emptied(self, offset: int, log_start_offset: int) -> None:
         self.log_end_offset = self.high_watermark = self._files.flusher.recovery_point = offset
+        self.high_watermark_moved()
         self._bounds_are(log_start_offset)
 
     def advance_log_start_offset(self, offset: int) -> bool:
@@ -602,6 +634,7 @@ class PartitionLog:
             raise OffsetOutOfRange(f"{self}: cannot start at {offset}, above the high watermark")
         if offset <= self.log_start_offset:
             return False
+        self._may_need_flush()
         self.log_start_offset = offset
         self.local_log_start_offset = max(self.local_log_start_offset, offset)
         self.epochs.truncate_from_start(offset)
@@ -622,6 +655,8 @@ class PartitionLog:
         """
         try:
             count, rolls = segments_to_delete(self, now_ms)
+            if count or rolls:
+                self._may_need_flush()
             if count:
                 self._delete_first(count, now_ms)
             if rolls:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from barnabas.storage.checkpoints import (
@@ -50,13 +50,24 @@ class LogCheckpoints:
     logs: Mapping[tuple[str, int], PartitionLog]
     places: Mapping[tuple[str, int], LogDirectory]
     futures: FutureLogs
+    moved_logs: dict[PartitionLog, None] = field(default_factory=dict)
+    """Logs whose high watermark moved since it was last written down."""
+    _written_logs: int = -1
+    """Number of logs in the checkpoints of high watermarks; -1: one of them could not be written."""
 
     def pieces(self, directories: Iterable[LogDirectory], *names: str) -> list[Piece]:
-        """Work that writes the named checkpoints (all kinds by default) of directories that have room."""
+        """Work that writes the named checkpoints (all kinds by default) of directories that have room. High watermarks
+        of which none has moved are not gathered again."""
+        wanted = list(names or _CHECKPOINTED)
+        if REPLICATION_OFFSET_CHECKPOINT in wanted:
+            if not self.moved_logs and self._written_logs == len(self.logs):
+                wanted.remove(REPLICATION_OFFSET_CHECKPOINT)
+            self.moved_logs.clear()
+            self._written_logs = len(self.logs)
         return [
             (directory, partial(self._write_if_it_fits, directory, name))
             for directory in directories
-            for name in names or _CHECKPOINTED
+            for name in wanted
         ]
 
     def last_pieces(self, directories: Iterable[LogDirectory]) -> list[Piece]:
@@ -68,6 +79,9 @@ class LogCheckpoints:
         log's end.
         """
         self._write(directory, RECOVERY_POINT_CHECKPOINT)
+        if directory.disk.exists(f"{directory.path}/{CLEANER_OFFSET_CHECKPOINT}"):
+            # What is appended in place of those records is not clean: a tombstone might go before what it deletes.
+            self._write(directory, CLEANER_OFFSET_CHECKPOINT)
 
     def _write_if_it_fits(self, directory: LogDirectory, name: str) -> None:
         """An outdated checkpoint only makes a recovery slower. The next one will be newer."""
@@ -76,16 +90,16 @@ class LogCheckpoints:
         except OSError as error:
             if not is_shortage(error):
                 raise
+            self._written_logs = -1
             _log.warning("%s/%s remains as it is: %s", directory.path, name, error)
 
     def _write(self, directory: LogDirectory, name: str) -> None:
-        value_of = _CHECKPOINTED[name]
-        offsets = {}
-        for key, place in list(self.places.items()):
-            log = self.logs.get(key)
-            value = value_of(log) if place is directory and log is not None else None
-            if value is not None:
-                offsets[key] = value
+        value_of, places = _CHECKPOINTED[name], self.places
+        offsets = {
+            key: value
+            for key, log in list(self.logs.items())
+            if places.get(key) is directory and (value := value_of(log)) is not None
+        }
         for log in self.futures.in_directory(directory):
             value = value_of(log)
             if value is not None:

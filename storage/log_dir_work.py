@@ -70,6 +70,8 @@ class OpenLog:
     producer_state: ProducerStateConfig
     future_name: str = ""
     """Name of the log's own directory if it is a future log."""
+    empty_topic_id: bytes | None = None
+    """Topic id of a log that has no record, which is certain (`storage.empty_logs`)."""
 
     @property
     def path(self) -> str:
@@ -83,9 +85,11 @@ class OpenLog:
 
     def _open(self) -> PartitionLog:
         directory, key = self.directory, (self.topic, self.partition)
+        if self.empty_topic_id is not None:
+            return self._open_empty(self.empty_topic_id)
         noted_id = directory.new_topic_ids.get(key)
         if not directory.has_notes_about(key) and directory.disk.list(self.path) == [PARTITION_METADATA_FILE]:
-            return self._open_empty(noted_id)
+            return self._open_empty(self._topic_id(noted_id))
         # Without the checkpoint, everything cleaned long ago would seem to be behind the recovery point.
         gaps_are_unknown = self.config.compacts and not directory.knows_recovery_points
         last_run = LastRun(
@@ -110,7 +114,7 @@ class OpenLog:
         log.close_files()
         return log
 
-    def _open_empty(self, noted_id: bytes | None) -> PartitionLog:
+    def _open_empty(self, topic_id: bytes | None) -> PartitionLog:
         """The log has had no record, as most logs of a large cluster: nothing is to be recovered."""
         log = PartitionLog.create(
             Folder(self.directory.disk, self.path, self.directory.files),
@@ -119,7 +123,7 @@ class OpenLog:
             now_ms=self.now_ms,
             producer_state=self.producer_state,
         )
-        log.topic_id = self._topic_id(noted_id)
+        log.topic_id = topic_id
         return log
 
     def _topic_id(self, noted: bytes | None) -> bytes | None:
@@ -194,10 +198,12 @@ class SettleLogs:
         topic_ids = directory.new_topic_ids
         passes = lacks_descriptors
         try:
-            if len(topic_ids) >= MANY_SYNCS:
-                directory.disk.sync_soon(directory.path)
-            for topic, partition in topic_ids:
-                sync_partition_metadata(directory.disk, f"{directory.path}/{directory_name(topic, partition)}")
+            paths: Sequence[str] = [f"{directory.path}/{directory_name(*key)}" for key in topic_ids]
+            if len(paths) >= MANY_SYNCS:
+                paths = directory.disk.sync_together([directory.path, *paths])
+            for path in paths:
+                if path != directory.path:
+                    sync_partition_metadata(directory.disk, path)
             passes = is_shortage
             directory.forget_new_logs(topic_ids)
         except OSError as error:

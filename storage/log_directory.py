@@ -30,6 +30,7 @@ from barnabas.storage.checkpoints import (
     write_durably,
     write_offsets,
 )
+from barnabas.storage.empty_logs import EmptyLogs, take_empty_logs, write_empty_logs
 from barnabas.storage.names import EPOCH_FILE
 from barnabas.storage.open_files import OpenFiles
 
@@ -121,6 +122,7 @@ class LogDirectory:
         "_written",
         "cleaned_offsets",
         "disk",
+        "empty_logs",
         "failure",
         "files",
         "high_watermarks",
@@ -168,6 +170,8 @@ class LogDirectory:
         """These four as the last owner left them; known after `begin`, until `forget_last_run`."""
         self.knows_recovery_points = False
         """False if their checkpoint is missing or unreadable, or was never written."""
+        self.empty_logs: EmptyLogs = {}
+        """Logs that had no record when the last owner stopped cleanly; known after `begin`, until `forget_last_run`."""
         self.new_topic_ids: dict[tuple[str, int], bytes] = {}
         """Topic ids of logs whose `partition.metadata` may not be durable; durable themselves. Known after `begin`."""
         self.renamed_logs = False
@@ -233,13 +237,14 @@ class LogDirectory:
         self.cleaned_offsets = self._offsets(CLEANER_OFFSET_CHECKPOINT)
         self.new_topic_ids = self._topic_ids()
         self.lost_power = self._has_booted()
+        epoch = NO_BROKER_EPOCH
         if self.disk.exists(marker):
+            epoch = parse_clean_shutdown(self.disk.read_bytes(marker))
             self.disk.remove(marker)
-            self.disk.sync_directory(self.path)
             self.was_clean = True
-        else:
-            # Some logs may have been about to get their names when the process was killed.
-            self.disk.sync_directory(self.path)
+        self.empty_logs = take_empty_logs(self.disk, self.path, epoch)
+        # Also after a kill: some logs may have been about to get their names then.
+        self.disk.sync_directory(self.path)
 
     def has_notes_about(self, key: tuple[str, int]) -> bool:
         """True if the last owner noted that the log of `key` has had records."""
@@ -249,6 +254,7 @@ class LogDirectory:
     def forget_last_run(self) -> None:
         """All logs are open: free what the last owner noted about them."""
         self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaned_offsets = {}, {}, {}, {}
+        self.empty_logs = {}
 
     def _has_booted(self) -> bool:
         """True if the machine has booted since the last owner opened its logs. An owner that keeps no boot id, such as
@@ -314,8 +320,10 @@ class LogDirectory:
         """
         return self._written.get(RECOVERY_POINT_CHECKPOINT, {}).get(key, 0)
 
-    def mark_clean(self, broker_epoch: int) -> None:
-        """All logs are closed and durable. Raises OSError."""
+    def mark_clean(self, broker_epoch: int, empty_logs: EmptyLogs) -> None:
+        """All logs are closed and durable; these have no record. Raises OSError."""
+        if empty_logs and broker_epoch >= 0:
+            write_empty_logs(self.disk, self.path, broker_epoch, empty_logs)
         write_durably(self.disk, f"{self.path}/{CLEAN_SHUTDOWN_FILE}", format_clean_shutdown(broker_epoch))
 
     def __repr__(self) -> str:

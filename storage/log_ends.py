@@ -30,6 +30,8 @@ class LogEnd:
     leader_epoch: int
     """Epoch of its last record; -1 for an empty log."""
     end_offset: int
+    is_tiered: bool = False
+    """Its oldest records may be remote only: a broker that takes it for another log forgets them."""
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -94,6 +96,7 @@ def _log_end(log: Any) -> LogEnd:
         uuid_from_string(_text(log["directory_id"])),
         _whole(log["leader_epoch"], least=-1),
         _whole(log["end_offset"]),
+        log.get("is_tiered", False) is True,
     )
 
 

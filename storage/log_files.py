@@ -205,8 +205,15 @@ class LogFiles:
             return self.flusher.work(None, active.base_offset)
         return self.flusher.work(active, end_offset)
 
+    @property
+    def are_missing(self) -> bool:
+        """True for a new log until its first record."""
+        return len(self.segments.all) == 1 and not self.segments.active.has_file
+
     def close(self, end_offset: int) -> None:
         """Close after making everything durable."""
+        if self.are_missing:
+            return
         self.swaps.settle()
         self.flusher.settle(self.segments.active, end_offset)
         self.segments.active.write_out()

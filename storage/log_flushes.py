@@ -22,6 +22,8 @@ class _Log(Protocol):
     high_watermark: int
     health: LogHealth
 
+    def high_watermark_moved(self) -> None: ...
+
 
 class LogFlushes:
     """Call `work`, run its result outside the event loop, then call `done`; one work of a log at a time."""
@@ -60,7 +62,7 @@ class LogFlushes:
 
     @property
     def are_out_of_question(self) -> bool:
-        """True if no flush is due or wanted, whatever the time. Cheap: it is asked for every log each second."""
+        """True if no flush is due or wanted, whatever the time, until the log or its config changes."""
         flusher, log = self._flusher, self._log
         durable = flusher.recovery_point
         return not (
@@ -89,7 +91,10 @@ class LogFlushes:
 
     def done(self, offset: int) -> None:
         """The work for `offset` has run: advance the recovery point, unless the log was truncated meanwhile."""
+        cut = self._flusher.lowest_unsynced_cut
         self._flusher.done(offset)
+        if self._flusher.lowest_unsynced_cut != cut:
+            self._log.high_watermark_moved()
 
     def run(self) -> None:
         """Make all records durable, synchronously."""

@@ -20,6 +20,8 @@ EXPIRED_SUFFIX = ".expired.deleted"
 """Suffix of a segment that retention removed from the front: its files and all segments before it must be removed."""
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
+SCRATCH_SUFFIX = ".remote.tmp"
+"""Not in Kafka: of a segment that is made for the remote store. A start removes it, as all that ends in .tmp."""
 
 EPOCH_FILE = ".broker_epoch"
 """Not in Kafka, in a log directory: boot id of the machine, and the broker epoch in which the node is registered. If

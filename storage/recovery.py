@@ -401,9 +401,7 @@ class LogLoader:
         end_offset: int | None = None
         for place in range(first, len(self._segments)):
             segment = self._segments[place]
-            if end_offset is not None and segment.base_offset != end_offset:
-                # A roll places each segment at the end of the previous one. Unflushed segments are never cleaned, so
-                # this is the lost tail of the previous one, not a gap left by compaction.
+            if end_offset is not None and (segment.base_offset < end_offset or self._is_lost(segment, end_offset)):
                 self._cut_before(place, f"segment {segment.base_offset} does not continue at {end_offset}")
                 return
             problem = self._scan(segment, unflushed_from=recovery_point)
@@ -411,6 +409,14 @@ class LogLoader:
                 self._cut_before(place + 1, f"segment {segment.base_offset}: {problem}")
                 return
             end_offset = segment.read_end_offset()
+
+    def _is_lost(self, segment: Segment, end_offset: int) -> bool:
+        """True if the tail of the segment before this one was lost, after which no batch is left to be scanned.
+
+        A roll places each segment at the end of the log. Unflushed segments are never cleaned, so what is missing after
+        a power loss is no gap left by compaction. A process that was killed lost nothing: its log was cut inside a gap.
+        """
+        return self._lost_power and segment.base_offset > end_offset
 
     def _check_sealed(self, segment: Segment) -> None:
         """The final time index entry may be missing or damaged if the segment was rolled after the last flush."""

@@ -46,7 +46,7 @@ class Boundary(NamedTuple):
 
     position: int
     next_offset: int
-    """The offset after the previous batch, or the first of the next one; -1 if neither is known."""
+    """The offset after the previous batch, or the first of the next one."""
     next_size_bytes: int
     """Size of the next batch; -1 if that was not read."""
 

@@ -43,6 +43,8 @@ class SegmentExport:
     max_timestamp_ms: int
     leader_epochs: tuple[tuple[int, int], ...]
     """(leader epoch, start offset) within the segment."""
+    cleaned_to: int
+    """In a compacted log: the offset up to which it is clean, at least."""
     log: FileRegion
     _offset_index: FileRegion
     _time_index: FileRegion
@@ -121,6 +123,7 @@ def export_segment(log: PartitionLog, base_offset: int) -> SegmentExport | None:
         end_offset=end_offset,
         max_timestamp_ms=segment.largest_timestamp(),
         leader_epochs=tuple(log.epochs.entries_in(base_offset, end_offset)),
+        cleaned_to=log.cleaned_to or 0,
         log=FileRegion(segment.log_file(), 0, segment.size_bytes),
         _offset_index=segment.offset_index.region(),
         _time_index=segment.time_index.region(),

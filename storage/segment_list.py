@@ -145,9 +145,8 @@ class SegmentList:
             boundary = segment.boundary_within(position, position + max_bytes)
             size = boundary.position - position
             if size:
-                if boundary.next_offset >= 0:
-                    upper_offset = boundary.next_offset
-                    segment.remember_cursor(boundary.next_offset, boundary.position)
+                upper_offset = boundary.next_offset
+                segment.remember_cursor(boundary.next_offset, boundary.position)
             elif at_least_one:
                 size = boundary.next_size_bytes
         return LogSlice(offset, segment.log_file(), position, size, upper_offset) if size > 0 else None

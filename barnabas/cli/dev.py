@@ -1,33 +1,34 @@
-"""`barnabas dev`: a cluster of one node in this process, for development."""
+"""`barnabas dev`: a cluster of one node in this process, for development.
+
+`dev_words.py` reads the same options if they are plain.
+"""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from barnabas.cli.dev_run import run_in_foreground
+from barnabas.cli.dev_words import MOST_PORT
 from barnabas.cli.option_group import grouped
-from barnabas.cli.options import Settings, overrides_from, program
-from barnabas.cli.output import show_text
-from barnabas.runtime.error_groups import only_error
-
-if TYPE_CHECKING:
-    from barnabas.dev.node import DevNode
-    from barnabas.dev.options import DevOptions
+from barnabas.cli.options import Settings, overrides_from
+from barnabas.dev.options import DEFAULT_PORT, LOOPBACK, DevOptions, NewDevTopic
 
 
 @dataclass(frozen=True)
 class Listening:
     """Options on where a node listens."""
 
-    port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65_000, help="Port; 0: any free one.")] = 9092
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=0, max=MOST_PORT, help="Port; 0: any free one.")
+    ] = DEFAULT_PORT
     host: Annotated[
         str,
         typer.Option("--host", metavar="HOST", help="Address to listen on; 0.0.0.0 serves containers and others, too."),
-    ] = "127.0.0.1"
+    ] = LOOPBACK
     secure: Annotated[
         bool, typer.Option("--secure", help="Serve TLS, users and ACLs; client files go to DIR/security.")
     ] = False
@@ -54,8 +55,6 @@ def dev(
     listening: Listening,
 ) -> None:
     """Run a cluster of one node in the foreground until Ctrl-C. Data is kept only with --dir."""
-    from barnabas.dev.options import DevOptions, NewDevTopic
-
     if registry is not None:
         from barnabas.cli.registry import require_packages
 
@@ -70,41 +69,4 @@ def dev(
         topics=[NewDevTopic.parse(each) for each in topics or ()],
         settings=overrides_from(settings),
     )
-    _run(options)
-
-
-def _run(options: DevOptions) -> None:
-    """Run the node until a signal. Raises `ClusterError`."""
-    import gc
-    import logging
-
-    import trio
-
-    from barnabas.dev.node import run_dev_node
-    from barnabas.runtime.process import prepare_process, run_until_signal, start_logging
-
-    began = time.monotonic()
-    gc.disable()  # modules are no garbage; `run_until_signal` switches it on when the node serves
-    start_logging(None)
-    logging.getLogger().setLevel(logging.WARNING)
-    prepare_process("barnabas-dev")
-
-    async def run(stop: trio.Event, *, task_status: trio.TaskStatus[DevNode]) -> None:
-        await run_dev_node(options, stop, task_status=task_status)
-
-    def served(node: DevNode) -> None:
-        show_text(_welcome(node, time.monotonic() - began))
-
-    try:
-        trio.run(run_until_signal, run, served)
-    except BaseExceptionGroup as group:
-        raise only_error(group) from None
-
-
-def _welcome(node: DevNode, seconds: float) -> str:
-    lines = [f"{node.bootstrap_servers} is ready after {seconds:.2f} s; Ctrl-C ends it"]
-    if node.client_file is not None:
-        lines.append(f"SASL_SSL; {program()} --client-config {node.client_file} is the administrator")
-    if node.registry is not None:
-        lines.append(f"{node.registry.url} is its schema registry")
-    return "\n".join(lines)
+    run_in_foreground(options)

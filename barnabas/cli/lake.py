@@ -280,6 +280,7 @@ def _config(sources: list[str], file: LakeFile | None, options: RunOptions, cata
     if options.commit_interval is not None:
         rhythm = replace(habits.rhythm, commit_interval_ms=round(options.commit_interval * 1000))
         habits = replace(habits, rhythm=rhythm)
+        tables = [each.model_copy(update={"commit_interval_ms": None}) for each in tables]
     address = catalog_address(catalog, file)
     registry = options.schema_registry or (file.schema_registry if file is not None else "")
     return LakeConfig(address, tables, habits, options.skip_lost, registry)

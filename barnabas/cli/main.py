@@ -29,18 +29,16 @@ def run(words: Sequence[str]) -> int:
     """Runs one command. Returns its exit code: 0 done, 1 refused or failed, 2 a wrong argument, 3 no answer in time,
     130 Ctrl-C, 143 SIGTERM.
     """
-    from barnabas.cli.app import command
-    from barnabas.cli.session import Terminated, exit_code
     from barnabas.cluster.errors import ClusterError
 
     try:
-        code = command(words).main(list(words) or ["--help"], prog_name="barnabas", standalone_mode=False)
+        code = _run_command(words)
     except ClusterError as error:
+        from barnabas.cli.session import exit_code
+
         return _fail(str(error), exit_code(error))
     except KeyboardInterrupt:
         return 130
-    except Terminated:
-        return 143
     except BrokenPipeError:
         # The reader of our output is gone; without this Python would report the failed flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -53,6 +51,26 @@ def run(words: Sequence[str]) -> int:
             raise
         return _fail(usage_in_one_line(error), WRONG_ARGUMENT)
     return code if isinstance(code, int) else 0
+
+
+def _run_command(words: Sequence[str]) -> object:
+    """Returns the exit code, or None."""
+    if words[:1] == ["dev"]:
+        from barnabas.cli.dev_words import plain_options
+
+        options = plain_options(words[1:])
+        if options is not None:
+            from barnabas.cli.dev_run import run_in_foreground
+
+            run_in_foreground(options)
+            return 0
+    from barnabas.cli.app import command
+    from barnabas.cli.session import Terminated
+
+    try:
+        return command(words).main(list(words) or ["--help"], prog_name="barnabas", standalone_mode=False)
+    except Terminated:
+        return 143
 
 
 def usage_in_one_line(error: Any) -> str:

@@ -14,6 +14,7 @@ from barnabas.cli.log_ends import log_ends
 from barnabas.cli.node_config import Config, load
 from barnabas.cli.option_group import grouped
 from barnabas.cli.options import pairs_from
+from barnabas.cli.remote_metadata import restore_remote_metadata
 from barnabas.cli.storage_backup import backup, restore
 from barnabas.cluster.errors import ClusterError, WrongArgument
 
@@ -203,3 +204,4 @@ app.command("backup")(backup)
 app.command("log-ends")(log_ends)
 app.command("restore")(restore)
 app.command("check-bucket")(check_bucket)
+app.command("restore-remote-metadata")(restore_remote_metadata)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,6 +100,7 @@ def embedded(
         topics=[NewDevTopic(name, partitions) for name, partitions in counts.items()],
         settings=settings or {},
     )
+    _load_node()
     portal = Portal()
     portal.start()
     try:
@@ -110,3 +112,15 @@ def embedded(
             held.close()
     finally:
         portal.stop()
+
+
+def _load_node() -> None:
+    """Load the modules of a node, without the collector of garbage: they are none."""
+    is_on = gc.isenabled()
+    gc.disable()
+    try:
+        import barnabas.broker.node
+        import barnabas.runtime.real  # noqa: F401
+    finally:
+        if is_on:
+            gc.enable()

@@ -31,6 +31,7 @@ from barnabas.runtime.world import RunBlocking
 NAME = "barnabas"
 """Name of a SQL catalogue: several may be in one database."""
 DAY = "metadata_day"
+BY_DAY, NOT_AT_ALL = "day", "none"
 
 TABLE_PROPERTIES = {
     "format-version": "2",
@@ -48,7 +49,8 @@ class CatalogAddress:
 
     uri: str
     warehouse: str = ""
-    """Directory or URL below which new tables are; a REST catalogue may know it itself."""
+    """Directory or URL below which new tables are; in a REST catalogue the name of one of its warehouses, and it may
+    have only one."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Properties of pyiceberg's catalogue: `s3.endpoint`, `token`, …"""
 
@@ -57,12 +59,12 @@ def open_catalog(address: CatalogAddress) -> Catalog:
     """`WrongArgument` for an address that cannot be, `LakeError` if the catalogue does not answer."""
     properties = dict(address.properties)
     if address.warehouse:
-        properties["warehouse"] = _as_url(address.warehouse)
+        properties["warehouse"] = address.warehouse if _is_rest(address.uri) else _as_url(address.warehouse)
     return translated(f"at {address.uri}", partial(_open, address.uri, properties))
 
 
 def _open(uri: str, properties: dict[str, str]) -> Catalog:
-    if re.match(r"https?://", uri):
+    if _is_rest(uri):
         return RestCatalog(NAME, uri=uri, **properties)
     if "://" not in uri:
         try:
@@ -78,16 +80,23 @@ def _open(uri: str, properties: dict[str, str]) -> Catalog:
         raise WrongArgument(f"--catalog {uri}: install the package {error.name} for this database") from None
 
 
+def _is_rest(uri: str) -> bool:
+    return re.match(r"https?://", uri) is not None
+
+
 def _as_url(warehouse: str) -> str:
     return warehouse if "://" in warehouse else Path(warehouse).absolute().as_uri()
 
 
-def open_table(catalog: Catalog, identifier: str, schema: Any, run_blocking: RunBlocking) -> IcebergTable:
-    """The table; it is created with the pyarrow `schema` if there is none. Blocks.
+def open_table(
+    catalog: Catalog, identifier: str, schema: Any, run_blocking: RunBlocking, partition_by: str = BY_DAY
+) -> IcebergTable:
+    """The table; it is created with the pyarrow `schema` if there is none, partitioned by day, or not at all (`none`).
+    Blocks.
 
     `LakeError` if the catalogue does not answer, or refuses.
     """
-    table = translated(identifier, partial(_load_or_create, catalog, identifier, schema))
+    table = translated(identifier, partial(_load_or_create, catalog, identifier, schema, partition_by))
     return IcebergTable(catalog, table, run_blocking)
 
 
@@ -103,7 +112,7 @@ def _load(catalog: Catalog, identifier: str) -> Table:
         raise LakeError(f"there is no table {identifier} in the catalogue") from None
 
 
-def _load_or_create(catalog: Catalog, identifier: str, schema: Any) -> Table:
+def _load_or_create(catalog: Catalog, identifier: str, schema: Any, partition_by: str) -> Table:
     try:
         return catalog.load_table(identifier)
     except NoSuchTableError:
@@ -113,7 +122,8 @@ def _load_or_create(catalog: Catalog, identifier: str, schema: Any) -> Table:
     catalog.create_namespace_if_not_exists(Catalog.namespace_from(identifier))
     own = assign_fresh_schema_ids(Catalog._convert_schema_if_needed(schema))
     source = own.find_field("metadata.timestamp").field_id
-    spec = PartitionSpec(PartitionField(source_id=source, field_id=1000, transform=DayTransform(), name=DAY))
+    day = PartitionField(source_id=source, field_id=1000, transform=DayTransform(), name=DAY)
+    spec = PartitionSpec(day) if partition_by == BY_DAY else PartitionSpec()
     try:
         return catalog.create_table(identifier, own, partition_spec=spec, properties=TABLE_PROPERTIES)
     except TableAlreadyExistsError:

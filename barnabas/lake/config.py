@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from barnabas.cluster.errors import WrongArgument
-from barnabas.lake.catalogs import CatalogAddress
+from barnabas.lake.catalogs import BY_DAY, NOT_AT_ALL, CatalogAddress
 from barnabas.lake.topic_lake import Habits, Rhythm, Upkeep
 from barnabas.lake.upkeep import CompactionRules
 
@@ -35,6 +35,33 @@ class TableSettings(BaseModel):
     """Mode avro: a file with the schema of values that carry no id of a registry."""
     start: str = Field("earliest", pattern="^(earliest|latest)$")
     """Where an empty table begins."""
+    partition_by: str = Field(BY_DAY, pattern=f"^({BY_DAY}|{NOT_AT_ALL})$")
+    """Partitioning of the table when it is made."""
+    skip_lost: bool = False
+    """Continue after records that were deleted before the table had them."""
+    commit_interval_ms: int | None = Field(None, ge=0)
+    """None, here and below: as the file says."""
+    batch_bytes: int | None = Field(None, ge=1)
+    upkeep_interval_ms: int | None = Field(None, ge=0)
+    small_files: int | None = Field(None, ge=2)
+    orphan_age_ms: int | None = Field(None, ge=3_600_000)
+    snapshot_age_ms: int | None = Field(None, ge=60_000)
+
+    def habits(self, common: Habits) -> Habits:
+        """Those of the file, with what this table has of its own."""
+        rhythm, upkeep = common.rhythm, common.upkeep
+        return Habits(
+            Rhythm(
+                _own(self.commit_interval_ms, rhythm.commit_interval_ms),
+                _own(self.batch_bytes, rhythm.batch_bytes),
+            ),
+            Upkeep(
+                _own(self.upkeep_interval_ms, upkeep.interval_ms),
+                replace(upkeep.compaction, min_files=_own(self.small_files, upkeep.compaction.min_files)),
+                _own(self.orphan_age_ms, upkeep.orphan_age_ms),
+                _own(self.snapshot_age_ms, upkeep.snapshot_age_ms),
+            ),
+        )
 
     @property
     def identifier(self) -> str:
@@ -112,6 +139,10 @@ def tables_of(topics: Sequence[str], settings: Mapping[str, Any]) -> list[TableS
         return [TableSettings(topic=topic, **settings) for topic in topics]
     except ValidationError as error:
         raise WrongArgument(_first(error)) from None
+
+
+def _own(value: int | None, common: int) -> int:
+    return common if value is None else value
 
 
 def _first(error: ValidationError) -> str:

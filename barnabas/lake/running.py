@@ -60,9 +60,11 @@ async def _lake_of(
     first = await first_offsets(cluster, settings.topic, partitions, EARLIEST)
     last = await first_offsets(cluster, settings.topic, partitions, LATEST)
     world = cluster.world
-    table = await world.run_blocking(partial(open_table, catalog, settings.identifier, mode.schema, world.run_blocking))
+    table = await world.run_blocking(
+        partial(open_table, catalog, settings.identifier, mode.schema, world.run_blocking, settings.partition_by)
+    )
     convert = mode.convert(table.name, table.schema)
-    reading = TopicToRead(settings.topic, topic_id, convert, config.skip_lost)
+    reading = TopicToRead(settings.topic, topic_id, convert, config.skip_lost or settings.skip_lost)
     source = TopicSource(
         settings.topic,
         topic_id,
@@ -70,7 +72,7 @@ async def _lake_of(
         last if available_now else None,
         lambda progress: TopicReader(cluster, reading, progress.offsets, progress.leader_epochs),
     )
-    return TopicLake(table, source, config.habits, world)
+    return TopicLake(table, source, settings.habits(config.habits), world)
 
 
 __all__ = ["Claimed", "LakeError", "run_lake"]

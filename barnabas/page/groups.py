@@ -1,6 +1,7 @@
 """The view "Groups": groups of all types, with members, tasks, offsets, lags, and what share partitions deliver.
 
-Lists are kept for some seconds, so that a filter that is being typed asks once.
+Lists are kept for some seconds, so that a filter that is being typed asks once. Groups that were opened are looked at
+again from time to time while a browser is connected, for their lag over time.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from barnabas.group_views.kinds import GroupView, MemberView, describe_groups, t
 from barnabas.group_views.progress import Progress, progress_of
 from barnabas.page.access_tables import Filter, Row, page_of
 from barnabas.page.asking import Asker
+from barnabas.page.lag_history import INTERVAL_MS, LagHistory
 from barnabas.why.shares_view import SharePartition, SharesView, Span, read_shares
 
 KEPT_SECONDS = 3.0
@@ -28,6 +30,16 @@ MOST_SPANS = 20
 """Spans of one share partition that are shown."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One group, as the cluster reports it."""
+
+    group: GroupView
+    progress: Sequence[Progress]
+    view: SharesView
+    at_ms: int
+
+
 @dataclass
 class Groups:
     """The groups of one cluster, for all readers."""
@@ -35,8 +47,13 @@ class Groups:
     asker: Asker
     shares: Callable[[str], Awaitable[Sequence[object]]]
     """Asks the nodes for the share partitions of a group."""
+    is_watched: Callable[[], bool] = lambda: True
+    """Whether a browser is connected: else no group is followed."""
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
     def __post_init__(self) -> None:
+        self._history = LagHistory()
+        self._adding = trio.Lock()
         self._lock = trio.Lock()
         self._rows: Sequence[Row] = ()
         self._problem = ""
@@ -53,23 +70,55 @@ class Groups:
 
     async def describe(self, group_id: str) -> dict[str, Any]:
         """One group, or the reason why it cannot be shown."""
+        seen, problem = await self._look(group_id)
+        if seen is None:
+            return {"group": group_id, "problem": problem}
+        self._history.open(group_id, seen.at_ms)
+        history = await self._add(group_id, seen)
+        answer = await self.asker.in_thread(partial(group_json, seen.group, seen.progress)) | {"history": history}
+        if seen.group.is_share:
+            answer["shares"] = [share_json(seen.view, it) for it in _in_order(seen.view)[:MOST_PARTITIONS]]
+            answer["not_loaded"] = [
+                {"topic": it.topic, "partition": it.partition, "error": it.error, "at_ms": it.at_ms}
+                for it in seen.view.not_loaded.values()
+            ]
+        return answer
+
+    async def run(self) -> None:
+        """Follow the groups that were opened, until cancelled."""
+        while True:
+            await trio.sleep(INTERVAL_MS / 1000)
+            await self.follow()
+
+    async def follow(self) -> None:
+        """Look at the groups whose next sample is due, one after the other, if a browser is connected."""
+        for group_id in self._history.due(self.now_ms()) if self.is_watched() else ():
+            seen, _problem = await self._look(group_id)
+            if seen is not None:
+                await self._add(group_id, seen)
+
+    async def _add(self, group_id: str, seen: _Seen) -> dict[str, Any] | None:
+        """Add a sample of a group, and return its history; None if it is followed no longer. In a thread: a group may
+        have thousands of partitions."""
+        async with self._adding:
+            history = self._history.get(group_id)
+            if history is None:
+                return None
+            await self.asker.in_thread(partial(history.add, seen.at_ms, seen.progress))
+            return history.to_json()
+
+    async def _look(self, group_id: str) -> tuple[_Seen | None, str]:
+        """The group, or None and the problem in one line."""
         found, problem = await self.asker.ask(partial(_described, group_id))
         if found is None:
-            return {"group": group_id, "problem": problem}
+            return None, problem
         group, progress = found
         view = read_shares(group_id, await self.shares(group_id) if group.is_share else ())
         started = {TopicPartition(*key): it.start_offset for key, it in view.partitions.items() if it.is_loaded}
         if started:
             lags, _ = await self.asker.ask(lambda admin: admin.list_partition_lags(started))
-            progress = with_leaders(progress, view, lags.succeeded if lags is not None else {})
-        answer = group_json(group, progress)
-        if group.is_share:
-            answer["shares"] = [share_json(view, it) for it in _in_order(view)[:MOST_PARTITIONS]]
-            answer["not_loaded"] = [
-                {"topic": it.topic, "partition": it.partition, "error": it.error, "at_ms": it.at_ms}
-                for it in view.not_loaded.values()
-            ]
-        return answer
+            progress = with_leaders(progress, view, lags.succeeded if lags is not None else {}, self.now_ms())
+        return _Seen(group, progress, view, self.now_ms()), ""
 
 
 async def _listed(admin: Admin) -> list[GroupListing]:
@@ -82,10 +131,9 @@ async def _described(group_id: str, admin: Admin) -> tuple[GroupView, list[Progr
 
 
 def with_leaders(
-    progress: Sequence[Progress], view: SharesView, lags: Mapping[TopicPartition, PartitionLag]
+    progress: Sequence[Progress], view: SharesView, lags: Mapping[TopicPartition, PartitionLag], now_ms: int
 ) -> list[Progress]:
     """The progress of a share group as the leaders know it; what is stored follows them."""
-    now_ms = time.time_ns() // 1_000_000
     known = {TopicPartition(it.topic, it.partition): it for it in progress}
     for key, lag in lags.items():
         it = view.partitions[key]

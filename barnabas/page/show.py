@@ -140,7 +140,7 @@ async def _show(options: Show, side: LocalSide | None, ready: Callable[[str], No
     rules = NodeRules if side is None else partial(rules_of, side.cluster.layout.data)
     asker = Asker(options.admin)
     access = Access(asker, watch.fresh_states, watch.denials, rules)
-    groups = Groups(asker, watch.shares)
+    groups = Groups(asker, watch.shares, lambda: feed.is_read)
     rest = None
     if options.rest is not None:
         rest = Rest(asker, options.rest.reader, options.rest.writer, options.rest.allow_writes, _schema_values(options))
@@ -163,6 +163,7 @@ async def _show(options: Show, side: LocalSide | None, ready: Callable[[str], No
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch.run)
+        nursery.start_soon(groups.run)
         if rest is not None:
             await nursery.start(rest.run)
         if load is not None:

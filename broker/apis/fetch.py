@@ -80,7 +80,8 @@ def fetch(ports: FetchPorts, call: Call) -> Steps | None:
         return None
     if attempt.is_long:
         return _read_in_steps(attempt, now_ms)
-    attempt.read()
+    if not (as_follower and attempt.only_waits()):
+        attempt.read()
     at_once(_after_first_read(attempt, now_ms))
     return None
 
@@ -211,9 +212,14 @@ class _Fetch(DelayedOperation):
 
     # -- waiting
 
+    def only_waits(self) -> bool:
+        """True if a follower's progress was recorded, and the fetch has nothing to read yet."""
+        may_wait = self.context.is_incremental and self._min_bytes > 0 and self.call.message.max_wait_ms > 0
+        return may_wait and self._reads.are_caught_up()
+
     def check_length(self) -> None:
         """Set `is_long` if needed: a session may have much more to read than the request names."""
-        if not self.is_long and len(self.context.to_read) > MAX_AT_ONCE:
+        if not self.is_long and self.context.reads_more_than(MAX_AT_ONCE):
             self.is_long = self.call.is_large = True
 
     def is_satisfied(self) -> bool:

@@ -27,7 +27,7 @@ from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.purgatory import Purgatory
 from barnabas.broker.remote.gathering import Answers as RemoteAnswers
-from barnabas.broker.remote.reader import Wanted as RemoteWanted
+from barnabas.broker.remote.wanted import Wanted as RemoteWanted
 from barnabas.broker.replication.partition import FetchKind, OffsetIsRemote, Partition, ReadRequest
 from barnabas.broker.replication.replica import FollowerFetch
 from barnabas.broker.replication.replica_selection import SELECTORS, ReplicaView, Selector
@@ -162,11 +162,32 @@ class FetchReads:
 
     # -- reading
 
+    def are_caught_up(self) -> bool:
+        """Record the progress of a follower, and make no answers: it has all records, and nothing else has to be
+        reported. False if `reading` has to find out.
+
+        Nearly every fetch of a follower in sync is of this kind: it waits for records, and is read when some come.
+        """
+        lookup, node_id = self._ports.lookup, self._replica_id
+        caught_up: list[tuple[Partition, FollowerFetch]] = []
+        for key, wanted in self._context.to_read:
+            partition = lookup.partitions.find(key, wanted.partition)
+            if partition is None:
+                return False
+            report = FollowerFetch(node_id, self._broker_epoch, wanted.fetch_offset, wanted.log_start_offset)
+            if not partition.is_caught_up(report, wanted.current_leader_epoch, wanted.last_fetched_epoch):
+                return False
+            caught_up.append((partition, report))
+        for partition, report in caught_up:
+            partition.follower_progressed(report)
+        # Coordinators may have written when their records were committed.
+        return all(report.fetch_offset == partition.log.log_end_offset for partition, report in caught_up)
+
     def reading(self, *, again: bool = False) -> Steps:
         """Read every partition; `again`: the follower's progress was recorded by the first read."""
         answers: list[Answer] = []
         if again:
-            self._context.take_moved()  # later changes are not in this response
+            self._context.ignore_moved()  # they are in this response
         self.partitions = {}
         self.bytes_read = 0
         if self.remote:

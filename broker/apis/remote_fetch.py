@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from barnabas.broker.current_settings import CurrentSettings
 from barnabas.broker.fetch_session import PartitionKey
 from barnabas.broker.remote.gathering import Answers, Gathering
-from barnabas.broker.remote.reader import Wanted
-from barnabas.broker.remote.reads import RemoteReads
+from barnabas.broker.remote.wanted import Wanted
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.timing_wheel import TimingWheel
 from barnabas.runtime.world import Clock
+
+if TYPE_CHECKING:
+    from barnabas.broker.remote.reads import RemoteReads
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,9 +87,7 @@ class ClassicGroup:
         group.generation = generation
         for member in members:
             group.add(member, kind)
-        group.state = ClassicState.STABLE
-        group.protocol_name = group.choose_protocol()
-        group._subscription = group._read_subscription()
+        group.become_stable()
         return group
 
     @classmethod
@@ -237,6 +235,12 @@ class ClassicGroup:
         self._subscription = self._read_subscription()
         self.move(ClassicState.COMPLETING_REBALANCE if self.members else ClassicState.EMPTY, now)
         self.pending_sync.clear()
+
+    def become_stable(self) -> None:
+        """All its members were added, have assignments, and share a protocol."""
+        self.state = ClassicState.STABLE
+        self.protocol_name = self.choose_protocol()
+        self._subscription = self._read_subscription()
 
     # -- members
 
@@ -471,12 +475,11 @@ class ClassicGroup:
         return True
 
     def waiting(self) -> list[Reply]:
-        """Forget and return all waiting replies."""
+        """Forget and return all waiting replies; the group ends."""
         replies = []
         for member in self.members.values():
             replies += [reply for reply in (member.awaiting_join, member.awaiting_sync) if reply is not None]
             member.awaiting_join = member.awaiting_sync = None
-        self._joined = 0
         return replies
 
 

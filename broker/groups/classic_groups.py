@@ -78,6 +78,8 @@ class ClassicGroups:
         shortest_ms, longest_ms = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
         if not shortest_ms <= request.session_timeout_ms <= longest_ms:
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
+        # Clients ask again after a pause. For REBALANCE_IN_PROGRESS they would do so at once.
+        self._groups.check_may_change(request.group_id)
         found = self._groups.get(request.group_id)
         other_kind = self._other_kind(found)
         if other_kind is not None:
@@ -102,6 +104,8 @@ class ClassicGroups:
     def sync(self, request: SyncGroupRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome:
         """Answer with the member's assignment; the leader's request carries all of them. Other members may wait for it.
         """
+        # Clients join again. Any other error of a group that may not change yet would end them.
+        self._groups.check_may_change(request.group_id, ErrorCode.REBALANCE_IN_PROGRESS)
         found = self._groups.get(request.group_id)
         other_kind = self._other_kind(found)
         if other_kind is not None:
@@ -175,6 +179,7 @@ class ClassicGroups:
 
     def leave(self, request: LeaveGroupRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome:
         """Remove the member, or the members listed by member or instance id (KIP-345)."""
+        self._groups.check_may_change(request.group_id)
         found = self._groups.get(request.group_id)
         other_kind = self._other_kind(found)
         if other_kind is not None:
@@ -261,8 +266,10 @@ class ClassicGroups:
         outcome = Outcome()
         code = ErrorCode.REBALANCE_IN_PROGRESS
         for member in group.members.values():
-            group.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=code), outcome)
-            group.answer_sync(member, SyncGroupResponse(error_code=code), outcome)
+            if member.awaiting_join is not None:
+                group.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=code), outcome)
+            if member.awaiting_sync is not None:
+                group.answer_sync(member, SyncGroupResponse(error_code=code), outcome)
         return outcome.answers
 
     def adopt(self, group: ClassicGroup, now: Now) -> None:

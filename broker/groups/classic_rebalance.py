@@ -262,10 +262,20 @@ class ClassicRebalances:
 
     def cancel_timers(self, group: ClassicGroup) -> None:
         """The group was removed."""
+        self.cancel_phases(group)
+        for member_id in group.members:
+            self.unwatch(group, member_id)
+
+    def cancel_phases(self, group: ClassicGroup) -> None:
+        """Cancel all timers but those of members."""
         self._timers.cancel(_join_key(group.group_id))
         self._timers.cancel(_sync_key(group.group_id))
-        for member_id in [*group.members, *group.pending_join]:
-            self._timers.cancel(session_key(group.group_id, member_id))
+        for member_id in group.pending_join:
+            self.unwatch(group, member_id)
+
+    def unwatch(self, group: ClassicGroup, member_id: str) -> None:
+        """Cancel the timer of the member's session."""
+        self._timers.cancel(session_key(group.group_id, member_id))
 
 
 def session_key(group_id: str, member_id: str) -> tuple[str, str, str]:

@@ -333,17 +333,29 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Partitions]):
     # -- descriptions
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        return self.tombstones_with(None, None)
+        return self.tombstones_of(self.ids_with(None, None))
 
-    def tombstones_with(self, replaced: str | None, replacement: str | None) -> list[CoordinatorRecord]:
-        """Tombstones of the whole group, to follow records that replace one member by another."""
-        known = (*self.members, *self.targets_without_member())
-        ids = [replacement if member_id == replaced and replacement else member_id for member_id in known]
+    def tombstones_of(self, ids: list[str]) -> list[CoordinatorRecord]:
+        """Tombstones of the group and of all whose records it has."""
         return [
             *(records.current_assignment_tombstone(self.group_id, member_id) for member_id in ids),
             *(records.target_assignment_tombstone(self.group_id, member_id) for member_id in ids),
             records.target_assignment_epoch_tombstone(self.group_id),
             *(records.member_metadata_tombstone(self.group_id, member_id) for member_id in ids),
+            *self._last_tombstones(),
+        ]
+
+    def ids_with(self, replaced: str | None, replacement: str | None) -> list[str]:
+        """Ids of members and of targets without a member, after records that replace one member by another."""
+        known = (*self.members, *self.targets_without_member())
+        return [replacement if member_id == replaced and replacement else member_id for member_id in known]
+
+    def own_tombstones(self) -> list[CoordinatorRecord]:
+        """Tombstones of the group itself, to follow those of its members."""
+        return [records.target_assignment_epoch_tombstone(self.group_id), *self._last_tombstones()]
+
+    def _last_tombstones(self) -> list[CoordinatorRecord]:
+        return [
             *(records.resolved_pattern_tombstone(self.group_id, pattern) for pattern in self.subscribed.resolved),
             records.partition_metadata_tombstone(self.group_id),
             records.group_epoch_tombstone(self.group_id),

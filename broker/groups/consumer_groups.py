@@ -10,7 +10,8 @@ Knows no other kind of group: conversions go through `migration`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from barnabas.broker.coordinator.outcome import Now, Outcome, Reply
@@ -39,6 +40,7 @@ from barnabas.broker.groups.group_configs import consumer_heartbeat_interval_ms,
 from barnabas.broker.groups.group_memory import MEMBER_BYTES, size_of_names
 from barnabas.broker.groups.group_update import Update
 from barnabas.broker.groups.groups_of_type import GroupsOfType
+from barnabas.broker.groups.pattern_searches import check_pattern
 from barnabas.broker.groups.sessions import Sessions
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -60,6 +62,16 @@ class Migration(Protocol):
     def upgrade(self, group: Group, update: Update) -> ConsumerGroup:
         """A consumer group with the members of the classic one; adds its records to `update`. Raises KafkaError
         GROUP_ID_NOT_FOUND if that is not possible or not allowed.
+        """
+
+    def is_too_large(self, group: Group) -> bool:
+        """True for a classic group that cannot be converted in one step."""
+
+    def upgrade_in_turns(
+        self, group: Group, join: Callable[[Reply, Now], Outcome], reply: Reply, now: Now
+    ) -> None:
+        """Begin to convert a large classic group, and answer the heartbeat `join` at the end. Raises KafkaError:
+        GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED.
         """
 
     def downgrade(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], update: Update) -> bool:
@@ -93,6 +105,9 @@ class ConsumerGroups(GroupsOfType[ConsumerGroup]):
         update = Update(now, client.may_describe)
         try:
             check_request(request, version, self.assignments.assignor_names())
+            self._context.groups.check_may_change(request.group_id)
+            if self._upgrade_in_turns(request, client, version, reply, now):
+                return Outcome()
             if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
                 response = self._leave(request, update)
             else:
@@ -103,6 +118,23 @@ class ConsumerGroups(GroupsOfType[ConsumerGroup]):
             return Outcome(answers=[*update.answers, (reply, response)])
         update.answers.append((reply, response))
         return update.outcome()
+
+    def _upgrade_in_turns(
+        self, request: ConsumerGroupHeartbeatRequest, client: Client, version: int, reply: Reply, now: Now
+    ) -> bool:
+        """True if the member joins a large classic group: the request is answered after its upgrade, and must not fail
+        then. Raises KafkaError: GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED, INVALID_REGULAR_EXPRESSION.
+        """
+        group = self._context.groups.get(request.group_id)
+        if request.member_epoch != JOIN_EPOCH or self.migration is None or group is None:
+            return False
+        if group.type is not GroupType.CLASSIC or group.is_empty() or not self.migration.is_too_large(group):
+            return False
+        before = ConsumerMember(request.member_id)
+        self._check_memory(ConsumerGroup(group.group_id), before, with_request(before, request, client))
+        check_pattern(request.subscribed_topic_regex or "")
+        self.migration.upgrade_in_turns(group, partial(self.heartbeat, request, client, version), reply, now)
+        return True
 
     def _join_or_stay(
         self, request: ConsumerGroupHeartbeatRequest, client: Client, update: Update

@@ -15,6 +15,7 @@ from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Timers
 from barnabas.broker.groups.group_memory import GroupMemory, HeldBytes
 from barnabas.broker.traffic import GroupEvents
 from barnabas.kraft.metadata.image import MetadataImage
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.runtime.world import Chance
 from barnabas.settings.broker import BrokerSettings
 
@@ -107,6 +108,7 @@ class GroupDirectory:
     def __init__(self, memory: GroupMemory | None = None) -> None:
         """`memory`: the sum in which the groups of all directories of a broker count; None for one without a limit."""
         self._groups: dict[str, Group] = {}
+        self._frozen: set[str] = set()
         self.memory = memory or GroupMemory(NO_LIMIT)
 
     def get(self, group_id: str) -> Group | None:
@@ -124,6 +126,23 @@ class GroupDirectory:
         group = self._groups.pop(group_id, None)
         if group is not None:
             group.held.count_in(None)
+
+    def freeze(self, group_id: str) -> None:
+        """The group becomes one of another kind, in turns of the event loop. Nothing else changes it until `thaw`."""
+        self._frozen.add(group_id)
+
+    def thaw(self, group_id: str) -> None:
+        self._frozen.discard(group_id)
+
+    def is_frozen(self, group_id: str) -> bool:
+        return group_id in self._frozen
+
+    def check_may_change(
+        self, group_id: str, code: ErrorCode = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    ) -> None:
+        """Raises KafkaError with this code, for which clients ask again, while the group is frozen."""
+        if group_id in self._frozen:
+            raise KafkaError(code, f"group {group_id} is becoming a group of another kind")
 
     def give_up(self) -> None:
         """The groups are those of another broker now."""

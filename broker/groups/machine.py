@@ -7,6 +7,7 @@ deletion. Requests of members and commits go to the parts directly.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from barnabas.broker.coordinator.outcome import Now, Outcome, ProducerStamp, Reply
 from barnabas.broker.groups.classic_group import ClassicGroup
@@ -15,6 +16,7 @@ from barnabas.broker.groups.consumer_group import ConsumerGroupKey
 from barnabas.broker.groups.consumer_groups import ConsumerGroups
 from barnabas.broker.groups.description import Description
 from barnabas.broker.groups.group import Group, GroupContext, GroupType
+from barnabas.broker.groups.group_timers import GroupTimers
 from barnabas.broker.groups.migration import GroupMigration
 from barnabas.broker.groups.offsets import Offsets
 from barnabas.broker.groups.share_group import ShareGroupKey
@@ -56,6 +58,8 @@ class GroupMachine:
     """Implements `broker.coordinator.outcome.Machine`."""
 
     def __init__(self, context: GroupContext) -> None:
+        timers = context.timers
+        context = replace(context, timers=GroupTimers(timers, context.groups))
         self._context = context
         self.groups = context.groups
         self.offsets = Offsets(context)
@@ -63,7 +67,7 @@ class GroupMachine:
         self.consumer = ConsumerGroups(context)
         self.shares = ShareGroups(context)
         self.streams = StreamsGroups(context)
-        self.migration = GroupMigration(context, self.classic, self.consumer)
+        self.migration = GroupMigration(context, self.classic, self.consumer, timers)
 
     # -- the machine
 
@@ -100,7 +104,7 @@ class GroupMachine:
 
     def give_up(self) -> list[Reply]:
         self.groups.give_up()
-        return self.classic.give_up() + self.consumer.give_up()
+        return self.classic.give_up() + self.consumer.give_up() + self.migration.give_up()
 
     # -- administration
 

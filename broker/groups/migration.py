@@ -1,50 +1,45 @@
 """Core: online migration between classic and consumer groups (KIP-848).
 
-The only file that knows both kinds. A classic group of consumers becomes a consumer group when the first member with
-the consumer protocol joins; every member keeps its partitions. From then on the group serves members of both protocols.
-Members with the classic protocol join, sync and send heartbeats as before, but their generation is their member epoch,
-their assignment is computed here, and they do not wait for other members. When the last member with the consumer
-protocol has left, the group becomes classic again. group.consumer.migration.policy decides which conversions are
-allowed.
+Only this file and the two that convert groups, `upgrades.py` and `downgrades.py`, know both kinds. A classic group of
+consumers becomes a consumer group when the first member with the consumer protocol joins; every member keeps its
+partitions. From then on the group serves members of both protocols. Members with the classic protocol join, sync and
+send heartbeats as before, but their generation is their member epoch, their assignment is computed here, and they do
+not wait for other members. When the last member with the consumer protocol has left, the group becomes classic again.
+group.consumer.migration.policy decides which conversions are allowed.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Hashable, Sequence
 from functools import partial
 
-from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, Reply
-from barnabas.broker.groups import consumer_records as records
+from barnabas.broker.coordinator.outcome import Now, Outcome, Reply, Timers
 from barnabas.broker.groups.classic_group import ClassicGroup
 from barnabas.broker.groups.classic_groups import ClassicGroups
-from barnabas.broker.groups.classic_member import ClassicMember, MemberProtocol
-from barnabas.broker.groups.consumer_group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup, ConsumerGroupKey
+from barnabas.broker.groups.classic_member import MemberProtocol
+from barnabas.broker.groups.consumer_group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
 from barnabas.broker.groups.consumer_groups import ConsumerGroups
 from barnabas.broker.groups.consumer_member import ConsumerMember, MemberState, Partitions, partitions_of
+from barnabas.broker.groups.conversions import Conversions
+from barnabas.broker.groups.downgrades import Downgrades, embedded_assignment
 from barnabas.broker.groups.group import Client, Group, GroupContext
 from barnabas.broker.groups.group_update import Update
 from barnabas.broker.groups.limits import MOST_ELEMENTS_READ
 from barnabas.broker.groups.target_assignment import TargetAssignment
-from barnabas.broker.groups.upgraded_members import cannot_upgrade, classic_metadata, partitions_by_id, upgraded_members
-from barnabas.protocol.embedded_consumer import read_subscription, read_version, write_assignment
+from barnabas.broker.groups.upgraded_members import classic_metadata, partitions_by_id
+from barnabas.broker.groups.upgrades import Join, Upgrades
+from barnabas.protocol.embedded_consumer import read_subscription
 from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from barnabas.runtime.decisions import DecisionKind
-
-log = logging.getLogger(__name__)
 
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
 FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
 """JoinGroup version."""
 FIRST_VERSION_WITH_MANY = 3
 """LeaveGroup version that removes several members."""
-
-RETRY_MS = 500
-"""Delay before a member is fenced again whose removal could not be written."""
 
 
 def join_timer(group_id: str, member_id: str) -> Hashable:
@@ -60,66 +55,36 @@ def sync_timer(group_id: str, member_id: str) -> Hashable:
 class GroupMigration:
     """Implements `broker.groups.consumer_groups.Migration` and `broker.groups.classic_groups.OtherKind`."""
 
-    def __init__(self, context: GroupContext, classic: ClassicGroups, consumer: ConsumerGroups) -> None:
+    def __init__(
+        self, context: GroupContext, classic: ClassicGroups, consumer: ConsumerGroups, timers: Timers
+    ) -> None:
+        """`timers` run for frozen groups, too."""
         self._context = context
-        self._classic = classic
         self._consumer = consumer
+        self._conversions = Conversions(context.groups, timers)
+        self._upgrades = Upgrades(context, classic, consumer, self._conversions)
+        self._downgrades = Downgrades(context, classic, consumer, self._conversions)
         classic.other_kind = self
         consumer.migration = self
 
-    def _policy(self) -> str:
-        return self._context.settings().group_consumer_migration_policy.lower()
-
-    # -- classic to consumer
+    # -- conversions
 
     def upgrade(self, group: Group, update: Update) -> ConsumerGroup:
         """Convert a classic group to a consumer group with the same members. Raises KafkaError GROUP_ID_NOT_FOUND."""
         assert isinstance(group, ClassicGroup)
-        self._check_upgrade(group)
-        try:
-            members = upgraded_members(group, self._context.image().topics)
-        except MalformedMessage as error:
-            raise cannot_upgrade(group, f"the embedded consumer protocol is malformed: {error}") from None
-        update.answers += self._classic.interrupt(group)
-        update.records += group.tombstones()
-        written = self._records(group, members)
-        update.records += written
-        upgraded = ConsumerGroup(group.group_id)
-        for record in written:
-            assert isinstance(record.key, ConsumerGroupKey)
-            upgraded.replay(record.key, record.value)
-        for member in members:
-            self._consumer.sessions.renew(group.group_id, member.member_id, member.session_timeout_ms, update.now)
-        update.notes.note(
-            DecisionKind.LIFECYCLE,
-            f"group {group.group_id}",
-            f"group {group.group_id} becomes a consumer group",
-            cause=f"a member with the consumer protocol joins; {len(members)} classic members remain",
-            generation=group.generation,
-            members=len(members),
-        )
-        return upgraded
+        return self._upgrades.upgrade(group, update)
 
-    def _check_upgrade(self, group: ClassicGroup) -> None:
-        if self._policy() not in ("upgrade", "bidirectional"):
-            raise cannot_upgrade(group, "online upgrade is disabled")
-        if not group.is_of_consumers:
-            raise cannot_upgrade(group, "the group does not use the consumer embedded protocol")
-        if len(group.members) > self._context.settings().group_consumer_max_size:
-            raise cannot_upgrade(group, "the group size exceeds the consumer group maximum size")
+    def is_too_large(self, group: Group) -> bool:
+        """True for a classic group that cannot be converted in one step."""
+        assert isinstance(group, ClassicGroup)
+        return self._upgrades.take_turns(group)
 
-    def _records(self, group: ClassicGroup, members: list[ConsumerMember]) -> list[CoordinatorRecord]:
-        group_id = group.group_id
-        topics = sorted({name for member in members for name in member.topic_names})
-        return [
-            *(records.member_metadata(group_id, member) for member in members),
-            records.group_epoch(group_id, group.generation, self._consumer.assignments.metadata_hash(topics)),
-            *(records.target_assignment(group_id, each.member_id, partitions_of(each.assigned)) for each in members),
-            records.target_assignment_epoch(group_id, group.generation, 0),
-            *(records.current_assignment(group_id, member) for member in members),
-        ]
-
-    # -- consumer to classic
+    def upgrade_in_turns(self, group: Group, join: Join, reply: Reply, now: Now) -> None:
+        """Begin to convert a large classic group, and answer the heartbeat `join` at the end. Raises KafkaError:
+        GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED.
+        """
+        assert isinstance(group, ClassicGroup)
+        self._upgrades.begin_in_turns(group, join, reply, now)
 
     def downgrade(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], update: Update) -> bool:
         """Convert the group to a classic one if the remaining members allow it; `update` gets the records. Returns
@@ -127,85 +92,17 @@ class GroupMigration:
         """
         gone = {member.member_id for member in leaving}
         staying = [member for member in group.members.values() if member.member_id not in gone]
-        if not staying or not all(member.is_classic for member in staying) or not self._may_downgrade(len(staying)):
+        if not staying or not all(member.is_classic for member in staying):
+            return False
+        if not self._downgrades.are_allowed(len(staying)):
             return False
         reason = f"{', '.join(sorted(gone))} left and used the consumer protocol"
-        self._become_classic(group, staying, group.tombstones(), reason, update)
+        self._downgrades.become_classic(group, staying, group.ids_with(None, None), reason, update)
         return True
 
-    def _may_downgrade(self, size: int) -> bool:
-        allowed = self._policy() in ("downgrade", "bidirectional")
-        return allowed and size <= self._context.settings().group_max_size
-
-    def _become_classic(
-        self,
-        group: ConsumerGroup,
-        members: list[ConsumerMember],
-        tombstones: list[CoordinatorRecord],
-        rebalances_because: str,
-        update: Update,
-    ) -> None:
-        """Replace the group by a classic one at once, because live members have state that the log does not; undone if
-        the write fails. Starts a rebalance only if a reason is given.
-        """
-        downgraded = [self._downgraded(member) for member in members]
-        classic = ClassicGroup.from_parts(group.group_id, CONSUMER_PROTOCOL_TYPE, group.epoch, downgraded, update.now)
-        classic.is_unled = bool(rebalances_because)
-        update.records += tombstones
-        update.records.append(classic.record())
-        for member_id in group.members:
-            self._consumer.forget_timers(group.group_id, member_id)
-        self._classic.adopt(classic, update.now)
-        update.undo = partial(self._undo_downgrade, group, classic, update.now)
-        update.notes.note(
-            DecisionKind.LIFECYCLE,
-            f"group {group.group_id}",
-            f"group {group.group_id} becomes a classic group",
-            cause=f"no member with the consumer protocol remains; {len(downgraded)} classic members do",
-            group_epoch=group.epoch,
-            members=len(downgraded),
-        )
-        if rebalances_because:
-            self._rebalance(classic, rebalances_because, update)
-
-    def _rebalance(self, classic: ClassicGroup, reason: str, update: Update) -> None:
-        outcome = Outcome(replay=False)
-        self._classic.rebalances.prepare(classic, reason, outcome, update.now)
-        assert not outcome.records and not outcome.answers, "no member waits yet, and no protocol is chosen"
-        update.notes += outcome.notes
-
-    def _undo_downgrade(self, group: ConsumerGroup, classic: ClassicGroup, now: Now) -> None:
-        self._classic.rebalances.cancel_timers(classic)
-        classic.waiting()
-        classic.die()
-        self._context.groups.put(group)
-        for member in group.members.values():
-            self._consumer.sessions.renew(
-                group.group_id, member.member_id, member.session_timeout_ms if member.is_classic else RETRY_MS, now
-            )
-
-    def _downgraded(self, member: ConsumerMember) -> ClassicMember:
-        assert member.classic is not None
-        protocols = tuple(MemberProtocol(each.name, each.metadata) for each in member.classic.supported_protocols)
-        return ClassicMember(
-            member.member_id,
-            member.instance_id,
-            Client(member.client_id, member.client_host),
-            member.rebalance_timeout_ms,
-            member.session_timeout_ms,
-            protocols,
-            # Not its target: another member may still own part of that, and none may be given what this member still
-            # owns.
-            self._assignment(_held(member), protocols[0].metadata),
-        )
-
-    def _assignment(self, partitions: Partitions, metadata: bytes) -> bytes:
-        """The assignment in the version of the member's subscription."""
-        topics = self._context.image().topics.by_id
-        by_name = {
-            topics[topic_id].name: sorted(numbers) for topic_id, numbers in partitions.items() if topic_id in topics
-        }
-        return write_assignment(by_name, read_version(metadata))
+    def give_up(self) -> list[Reply]:
+        """The leadership has moved: replies that still wait."""
+        return self._conversions.give_up()
 
     # -- JoinGroup of a consumer group
 
@@ -214,7 +111,7 @@ class GroupMigration:
         FENCED_INSTANCE_ID.
         """
         group = self._consumer.group(request.group_id)
-        if self._policy() == "disabled":
+        if self._context.settings().group_consumer_migration_policy.lower() == "disabled":
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         member_id = request.member_id or self._consumer.new_member_id()
         self._consumer.check_room(group, member_id)
@@ -282,7 +179,7 @@ class GroupMigration:
     def _replaces_the_last(self, group: ConsumerGroup, static: ConsumerMember) -> bool:
         """True if this was the last member with the consumer protocol, returning with the classic one."""
         others_are_classic = group.classic_members == len(group.members) - 1 and not static.is_classic
-        return others_are_classic and self._may_downgrade(len(group.members))
+        return others_are_classic and self._downgrades.are_allowed(len(group.members))
 
     def _join_and_downgrade(
         self,
@@ -299,13 +196,13 @@ class GroupMigration:
             target = TargetAssignment(group.assignment_epoch, group.target_of(member))
             member = self._consumer.assignments.reconcile(group, joined, target, reported, update)
         staying = [member if each is static else each for each in group.members.values()]
-        tombstones = group.tombstones_with(static.member_id, member.member_id)
+        ids = group.ids_with(static.member_id, member.member_id)
         reason = ""
         if is_stale:
             reason = f"{member.member_id} changed its protocol, and the assignment is outdated"
         elif not all(each.is_reconciled_to(epoch) for each in staying):
             reason = f"{member.member_id} changed its protocol, and not all members have reached their targets"
-        self._become_classic(group, staying, tombstones, reason, update)
+        self._downgrades.become_classic(group, staying, ids, reason, update)
         return member
 
     # -- SyncGroup, Heartbeat and LeaveGroup of a consumer group
@@ -331,7 +228,9 @@ class GroupMigration:
         response = SyncGroupResponse(
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
-            assignment=self._assignment(partitions_of(member.assigned), protocol.metadata),
+            assignment=embedded_assignment(
+                partitions_of(member.assigned), protocol.metadata, self._context.image().topics
+            ),
         )
         return Outcome(answers=[(reply, response)])
 
@@ -423,10 +322,3 @@ class GroupMigration:
         """The member was removed or has changed its protocol."""
         self._context.timers.cancel(join_timer(group_id, member_id))
         self._context.timers.cancel(sync_timer(group_id, member_id))
-
-def _held(member: ConsumerMember) -> Partitions:
-    """Partitions that the member may still read: assigned ones and those not yet revoked."""
-    held = partitions_of(member.assigned)
-    for topic_id, owned in member.revoking.items():
-        held[topic_id] = held.get(topic_id, frozenset()) | frozenset(owned)
-    return held

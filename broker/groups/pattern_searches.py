@@ -84,7 +84,7 @@ def find_topics(
     yield found
 
 
-def _check(pattern: str) -> None:
+def check_pattern(pattern: str) -> None:
     """Raises KafkaError INVALID_REGULAR_EXPRESSION."""
     try:
         Pattern(pattern)
@@ -126,7 +126,7 @@ class PatternSearches:
             if old and group.subscribed.patterns.get(old, 0) == 1:
                 update.records.append(records.resolved_pattern_tombstone(group.group_id, old))
             if new and group.subscribed.patterns.get(new, 0) == 0:
-                _check(new)
+                check_pattern(new)
                 is_new = True
             else:
                 change = PatternChange(True, not new or new in group.subscribed.resolved)

@@ -88,8 +88,6 @@ def _matters(topic: TopicDelta) -> bool:
     """True if the change can affect an assignment. Changes of leaders and in-sync replicas cannot, and they are
     frequent.
     """
-    if topic.before is None:
-        return True
     for number, partition in topic.changed_partitions.items():
         previous = topic.previous(number)
         if previous is None or previous.replicas != partition.replicas:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
+from barnabas.broker.groups.assignors.assignor import Pace
 from barnabas.broker.groups.classic_group import ClassicGroup
 from barnabas.broker.groups.classic_member import ClassicMember, MemberProtocol
 from barnabas.broker.groups.consumer_member import ConsumerMember, Partitions
+from barnabas.broker.groups.conversions import MEMBER_ITEMS
 from barnabas.broker.groups.limits import MOST_ELEMENTS_READ
+from barnabas.broker.groups.target_assignment import number_of
 from barnabas.kraft.metadata.image import TopicsImage
 from barnabas.protocol.embedded_consumer import read_assignment, read_subscription
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -17,16 +20,30 @@ from barnabas.protocol.messages.consumer_protocol import (
     ConsumerProtocolSubscriptionTopicPartition,
 )
 from barnabas.protocol.messages.group_log import ClassicMemberMetadata, ClassicProtocol
+from barnabas.runtime.at_once import Stepwise
 
 
-def upgraded_members(group: ClassicGroup, topics: TopicsImage) -> list[ConsumerMember]:
-    """Every member keeps its partitions. Raises MalformedMessage; KafkaError GROUP_ID_NOT_FOUND."""
-    members = [_upgraded(group, member, topics) for member in group.members.values()]
-    _check_disjoint(group, members)
-    return _with_unrevoked(group, members, topics)
+def upgraded_members(group: ClassicGroup, topics: TopicsImage) -> Stepwise[list[ConsumerMember]]:
+    """Every member keeps its partitions. The group must not change between the steps. Raises MalformedMessage;
+    KafkaError GROUP_ID_NOT_FOUND.
+    """
+    pace = Pace()
+    members: list[ConsumerMember] = []
+    subscriptions: dict[str, ConsumerProtocolSubscription] = {}
+    taken: set[tuple[bytes, int]] = set()
+    for member in group.members.values():
+        subscription = subscriptions[member.member_id] = _subscription(group, member)
+        upgraded = _upgraded(group, member, subscription, topics)
+        _take(group, upgraded, taken)
+        members.append(upgraded)
+        if pace.is_full(MEMBER_ITEMS + len(subscription.topics) + sum(map(len, upgraded.assigned.values()))):
+            yield
+    return (yield from _with_unrevoked(members, subscriptions, taken, topics))
 
 
-def _upgraded(group: ClassicGroup, member: ClassicMember, topics: TopicsImage) -> ConsumerMember:
+def _upgraded(
+    group: ClassicGroup, member: ClassicMember, subscription: ConsumerProtocolSubscription, topics: TopicsImage
+) -> ConsumerMember:
     """Raises MalformedMessage; KafkaError GROUP_ID_NOT_FOUND."""
     assigned: Partitions = {}
     if member.assignment:
@@ -34,7 +51,6 @@ def _upgraded(group: ClassicGroup, member: ClassicMember, topics: TopicsImage) -
         if assignment.user_data:
             raise cannot_upgrade(group, "an unsupported custom assignor is in use, whose user data would be lost")
         assigned = partitions_by_id(assignment.assigned_partitions, topics)
-    subscription = _subscription(group, member)
     return ConsumerMember(
         member.member_id,
         epoch=group.generation,
@@ -50,28 +66,40 @@ def _upgraded(group: ClassicGroup, member: ClassicMember, topics: TopicsImage) -
     )
 
 
+def _take(group: ClassicGroup, member: ConsumerMember, taken: set[tuple[bytes, int]]) -> None:
+    """A classic group's leader may have assigned a partition twice. A consumer group cannot represent that."""
+    for topic_id, owned in member.assigned.items():
+        for number in owned:
+            if (topic_id, number) in taken:
+                raise cannot_upgrade(group, "its assignment has a partition of more than one member")
+            taken.add((topic_id, number))
+
+
 def _with_unrevoked(
-    group: ClassicGroup, members: list[ConsumerMember], topics: TopicsImage
-) -> list[ConsumerMember]:
+    members: list[ConsumerMember],
+    subscriptions: Mapping[str, ConsumerProtocolSubscription],
+    taken: set[tuple[bytes, int]],
+    topics: TopicsImage,
+) -> Stepwise[list[ConsumerMember]]:
     """Add the partitions that cooperative members still own. A cooperative member keeps partitions outside its
-    assignment until it rejoins without them; no other member gets them in that generation (KIP-429). Raises
-    MalformedMessage.
+    assignment until it rejoins without them; no other member gets them in that generation (KIP-429).
     """
-    taken = {
-        (topic_id, number) for member in members for topic_id, owned in member.assigned.items() for number in owned
-    }
-    subscriptions = {member_id: _subscription(group, member) for member_id, member in group.members.items()}
+    pace = Pace()
     by_id = {member.member_id: member for member in members}
     # If two members claim it, the one of the older generation has lost it since.
     for member_id in sorted(by_id, key=lambda each: -subscriptions[each].generation_id):
         member = by_id[member_id]
+        reported = partitions_by_id(subscriptions[member_id].owned_partitions, topics)
         assigned = dict(member.assigned)
-        for topic_id, numbers in partitions_by_id(subscriptions[member_id].owned_partitions, topics).items():
+        for topic_id, numbers in reported.items():
             left = sorted(number for number in numbers if (topic_id, number) not in taken)
             if left:
-                assigned[topic_id] = {**assigned.get(topic_id, {}), **dict.fromkeys(left, group.generation)}
+                assigned[topic_id] = {**assigned.get(topic_id, {}), **dict.fromkeys(left, member.epoch)}
                 taken.update((topic_id, number) for number in left)
-        by_id[member_id] = member.changed(assigned=assigned)
+        if assigned != member.assigned:
+            by_id[member_id] = member.changed(assigned=assigned)
+        if pace.is_full(MEMBER_ITEMS + number_of(reported)):
+            yield
     return list(by_id.values())
 
 
@@ -105,17 +133,3 @@ def _subscription(group: ClassicGroup, member: ClassicMember) -> ConsumerProtoco
     """Raises MalformedMessage."""
     # Before its first generation a group has no protocol; then each member's first choice counts.
     return read_subscription(member.metadata(group.protocol_name or member.protocols[0].name), MOST_ELEMENTS_READ)
-
-
-def _check_disjoint(group: ClassicGroup, members: Sequence[ConsumerMember]) -> None:
-    """A classic group's leader may have assigned a partition twice. A consumer group cannot represent that."""
-    owners: dict[tuple[bytes, int], str] = {}
-    for member in members:
-        for topic_id, partitions in _sorted(member.assigned):
-            for number in partitions:
-                if owners.setdefault((topic_id, number), member.member_id) != member.member_id:
-                    raise cannot_upgrade(group, "its assignment has a partition of more than one member")
-
-
-def _sorted(owned: Mapping[bytes, Mapping[int, int]]) -> list[tuple[bytes, list[int]]]:
-    return [(topic_id, sorted(partitions)) for topic_id, partitions in owned.items()]

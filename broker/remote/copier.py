@@ -3,6 +3,10 @@
 COPY_SEGMENT_STARTED is in the metadata before the first object is stored, and COPY_SEGMENT_FINISHED after the last one:
 whatever ends in between can be found and deleted. Leadership is checked again before each of these steps. Only what the
 metadata then shows as readable counts as copied, on leaders as on followers.
+
+The copy of a compacted log says how far it is clean. An earlier leader may have copied the same records a moment
+before, and cleaned them with later ones: so after COPY_SEGMENT_STARTED, from which on that leader is shut out, the copy
+is given up if it is clean only up to an offset before the end of what is remote.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ from barnabas.protocol.primitives import uuid_to_string
 from barnabas.runtime.decisions import DecisionKind
 from barnabas.runtime.object_store import StoreError
 from barnabas.runtime.uuids import random_uuid
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.remote.compacted_copy import CompactedCopy, decode_copy
 from barnabas.storage.remote.copying import bytes_to_copy, next_to_copy
 from barnabas.storage.remote.lineage import PROVEN_IN_A_STEP, first_readable, last_copied, proven_end
 from barnabas.storage.remote.partition_segments import PartitionSegments
@@ -63,11 +69,12 @@ class Copier:
                     [each.base_offset for each in partition.log.segments],
                     partition.log.highest_copied_offset,
                     partition.log.log_start_offset,
-                    partition.log.last_stable_offset,
+                    _copyable_to(partition.log),
                 )
                 if candidate is None:
                     break
-                await self._copy(tended, candidate.base_offset, epoch)
+                if not await self._copy(tended, candidate.base_offset, epoch):
+                    break
                 await self._learn(tended, segments)
             if not partition.log.config.copies_to_remote:
                 self._give_up(tended)
@@ -138,16 +145,19 @@ class Copier:
 
     # -- one segment
 
-    async def _copy(self, tended: Tended, base_offset: int, epoch: int) -> None:
+    async def _copy(self, tended: Tended, base_offset: int, epoch: int) -> bool:
+        """False if the round is to end."""
         export = export_segment(tended.partition.log, base_offset)
         if export is None:
-            return
+            return True
         try:
             await self._wait_for_quota(export.log.count)
             await self._copy_export(tended, export, epoch)
+            return True
         except LeadershipEnded as error:
             log.info("%s: its copy of segment %d stops: %s", tended, base_offset, error)
             self._give_up(tended)
+            return False
         except KafkaError as error:
             if error.code == ErrorCode.INVALID_RECORD:
                 # Another leader has begun to delete it.
@@ -166,13 +176,15 @@ class Copier:
     async def _copy_export(self, tended: Tended, export: SegmentExport, epoch: int) -> None:
         ports, world = self._ports, self._ports.world
         now_ms = world.wall_clock.now_ms()
-        attempt = self._attempt_for(tended, export)
+        attempt = self._attempt_for(tended, export, epoch)
         if not attempt.is_stored:
             content = await world.run_blocking(partial(export.read, now_ms))
             self._check(tended, export, epoch)
+            self._check_is_clean(tended, attempt.segment)
             await self._announce(attempt)
             world.fault_point("remote.copy.started")
             self._check(tended, export, epoch)
+            self._check_is_clean(tended, attempt.segment)
             await self._store(attempt.segment, export, content)
             attempt.is_stored = True
         world.fault_point("remote.copy.stored")
@@ -184,6 +196,7 @@ class Copier:
                 world.wall_clock.now_ms(),
                 SegmentState.COPY_SEGMENT_FINISHED,
                 ports.node_id,
+                attempt.segment.custom_metadata,
             )
         )
         world.fault_point("remote.copy.finished")
@@ -191,7 +204,7 @@ class Copier:
         ports.traffic.copied_bytes[tended.key.topic] += attempt.segment.size_bytes
         log.info("%s: offsets %d to %d are remote now", tended, export.base_offset, export.end_offset - 1)
 
-    def _attempt_for(self, tended: Tended, export: SegmentExport) -> Attempt:
+    def _attempt_for(self, tended: Tended, export: SegmentExport, epoch: int) -> Attempt:
         """The attempt that failed before, if it is one for the same records."""
         segment = RemoteSegment(
             key=tended.key,
@@ -204,6 +217,7 @@ class Copier:
             size_bytes=export.log.count,
             state=SegmentState.COPY_SEGMENT_STARTED,
             leader_epochs=export.leader_epochs,
+            custom_metadata=self._custom_metadata(tended, export, epoch),
             transaction_index_is_empty=not export.has_aborted,
         )
         before = tended.attempt
@@ -212,6 +226,15 @@ class Copier:
         self._give_up(tended)
         tended.attempt = Attempt(segment)
         return tended.attempt
+
+    def _custom_metadata(self, tended: Tended, export: SegmentExport, epoch: int) -> bytes | None:
+        """None for a log that was never compacted."""
+        if tended.partition.log.config.compacts:
+            return CompactedCopy(epoch, export.cleaned_to).encode()
+        segments = self._ports.metadata.segments(tended.key)
+        if segments is not None and segments.newest_copier_epoch >= 0:
+            return CompactedCopy(epoch, 0).encode()
+        return None
 
     async def _announce(self, attempt: Attempt) -> None:
         if not attempt.is_announced:
@@ -236,10 +259,32 @@ class Copier:
             raise LeadershipEnded(f"offset {export.end_offset - 1} is not stable any more")
 
 
+    def _check_is_clean(self, tended: Tended, segment: RemoteSegment) -> None:
+        """Raises `LeadershipEnded`."""
+        copy, segments = decode_copy(segment.custom_metadata), self._ports.metadata.segments(tended.key)
+        if copy is None or segments is None or not tended.partition.log.config.compacts:
+            return
+        partition_log = tended.partition.log
+        copied_to = last_copied(partition_log.epochs, partition_log.log_end_offset, segments) + 1
+        if copy.cleaned_to < copied_to:
+            raise LeadershipEnded(f"it is clean up to {copy.cleaned_to}, and others have copied up to {copied_to}")
+
+
+def _copyable_to(partition_log: PartitionLog) -> int:
+    """Segments that end before this offset may be copied."""
+    stable = partition_log.last_stable_offset
+    return min(stable, partition_log.cleaned_to or 0) if partition_log.config.compacts else stable
+
+
 def _is_same(before: RemoteSegment, now: RemoteSegment) -> bool:
-    return (before.start_offset, before.end_offset, before.leader_epochs, before.size_bytes) == (
-        now.start_offset,
-        now.end_offset,
-        now.leader_epochs,
-        now.size_bytes,
+    return _of_attempt(before) == _of_attempt(now)
+
+
+def _of_attempt(segment: RemoteSegment) -> tuple[object, ...]:
+    return (
+        segment.start_offset,
+        segment.end_offset,
+        segment.leader_epochs,
+        segment.size_bytes,
+        segment.custom_metadata,
     )

@@ -116,6 +116,7 @@ class Expirer:
             retention_ms=config.retention_ms if config.deletes else -1,
             retention_bytes=config.retention_bytes if config.deletes else -1,
             now_ms=now_ms,
+            superseded_kept_ms=config.file_delete_delay_ms,
             being_copied=tended.being_copied(now_ms, ABANDONED_AFTER_MS),
         )
 

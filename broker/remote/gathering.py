@@ -8,7 +8,7 @@ from operator import methodcaller
 from typing import Any, Generic, TypeVar
 
 from barnabas.broker.remote.read_queue import QueuedRead
-from barnabas.broker.remote.reads import Answered
+from barnabas.broker.remote.wanted import Answered
 from barnabas.broker.timing_wheel import TimerEntry, TimingWheel
 from barnabas.protocol.errors import ErrorCode
 from barnabas.runtime.world import Clock

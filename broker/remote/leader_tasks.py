@@ -18,6 +18,7 @@ from barnabas.broker.remote.copier import Copier
 from barnabas.broker.remote.expirer import Expirer
 from barnabas.broker.remote.pending_deletions import read_pending, write_pending
 from barnabas.broker.remote.ports import RemotePorts
+from barnabas.broker.remote.recleaner import Recleaner
 from barnabas.broker.remote.segment_deletion import delete_segment
 from barnabas.broker.remote.tended import Job, Tended, is_switched_off
 from barnabas.broker.replication.partition import Partition
@@ -26,12 +27,15 @@ from barnabas.protocol.records.batch import CorruptBatch
 from barnabas.runtime.backoff import Backoff
 from barnabas.runtime.decisions import DecisionKind
 from barnabas.runtime.object_store import StoreError
-from barnabas.storage.remote.segment import RemotePartitionKey
+from barnabas.storage.remote.segment import PartitionDelete, PartitionDeleteState, RemotePartitionKey
 
 log = logging.getLogger(__name__)
 
 UNREAD_METADATA_MS = 500
 """Pause before a partition is looked at again whose metadata is not read yet."""
+
+RECLEANED_AT_ONCE = 1
+"""Partitions: each takes the memory of a cleaner's map."""
 
 PASSING = (StoreError, KafkaError, OSError, CorruptBatch)
 """Errors of a round that another one may not meet."""
@@ -56,10 +60,12 @@ class RemoteTasks:
         self._bell = trio.Event()
         self._copier = Copier(ports)
         self._expirer = Expirer(ports)
+        self._recleaner = Recleaner(ports)
         settings = ports.settings()
         self._limiters = {
             Job.COPY: trio.CapacityLimiter(settings.remote_log_manager_copier_thread_pool_size),
             Job.EXPIRE: trio.CapacityLimiter(settings.remote_log_manager_expiration_thread_pool_size),
+            Job.RECLEAN: trio.CapacityLimiter(RECLEANED_AT_ONCE),
         }
         self._followers = trio.CapacityLimiter(settings.remote_log_manager_follower_thread_pool_size)
 
@@ -184,11 +190,17 @@ class RemoteTasks:
             tended.is_rung.discard(job)
 
     async def _work(self, tended: Tended, job: Job) -> bool:
-        return await (self._copier if job is Job.COPY else self._expirer).round(tended)
+        match job:
+            case Job.COPY:
+                return await self._copier.round(tended)
+            case Job.EXPIRE:
+                return await self._expirer.round(tended)
+            case Job.RECLEAN:
+                return await self._recleaner.round(tended)
 
     def _report(self, tended: Tended, job: Job, error: Exception, wait_ms: int) -> None:
         failures = tended.backoffs[job].failures
-        verb = "copy to" if job is Job.COPY else "delete from"
+        verb = _VERBS[job]
         log.warning("%s: cannot %s the remote store, again in %d ms: %s", tended, verb, wait_ms, error)
         if failures == 1:
             partition = tended.partition
@@ -222,22 +234,30 @@ class RemoteTasks:
                 log.error("after a restart, the remote segments of deleted topics may stay in the store: %s", error)
 
     async def _delete_all(self, key: RemotePartitionKey, tended: Tended | None) -> None:
-        """Delete all remote segments of a partition that is gone. Goes on until nothing is left."""
+        """Delete all remote segments of a partition that is gone. Goes on until nothing is left.
+
+        The mark of the deletion comes first: if this broker never returns, another one goes on by it.
+        """
         await self._note_pending()
-        if tended is not None:
-            await tended.has_ended.wait()
         backoff = self._backoffs()[Job.EXPIRE]
+        is_marked = False
         while True:
             segments = self._ports.metadata.segments(key)
             try:
                 if segments is None:
                     await trio.sleep(_seconds(UNREAD_METADATA_MS))
                     continue
+                if not is_marked:
+                    await self._mark(key, PartitionDeleteState.DELETE_PARTITION_MARKED, self._ports.node_id)
+                    is_marked = True
+                if tended is not None:
+                    await tended.has_ended.wait()
                 for segment in segments.all():
                     await delete_segment(self._ports, segment, _no_objection)
                 if not len(segments):
                     # Also what arrived after its segment was deleted.
                     await self._ports.store.delete_stored(await self._ports.store.stored(key))
+                    await self._mark(key, PartitionDeleteState.DELETE_PARTITION_FINISHED, self._ports.node_id)
                     break
             except PASSING as error:
                 wait_ms = backoff.next_ms()
@@ -248,6 +268,28 @@ class RemoteTasks:
         self._follows_others = True
         self.follow()
         await self._note_pending()
+
+    def deleted_by_another(self, key: RemotePartitionKey, broker_id: int) -> None:
+        """The topic of this partition was deleted, and that broker is to delete its remote segments: mark it, in case
+        the broker is gone before it has done so itself."""
+        self._ports.background.spawn(self._mark_for, key, broker_id)
+
+    async def _mark_for(self, key: RemotePartitionKey, broker_id: int) -> None:
+        backoff = self._backoffs()[Job.EXPIRE]
+        while True:
+            try:
+                await self._mark(key, PartitionDeleteState.DELETE_PARTITION_MARKED, broker_id)
+                return
+            except KafkaError as error:
+                log.info("%s: its deletion is marked later: %s", key, error)
+                await trio.sleep(_seconds(backoff.next_ms()))
+
+    async def _mark(self, key: RemotePartitionKey, state: PartitionDeleteState, broker_id: int) -> None:
+        ports = self._ports
+        await ports.metadata.publish(PartitionDelete(key, state, ports.world.wall_clock.now_ms(), broker_id))
+
+
+_VERBS = {Job.COPY: "copy to", Job.EXPIRE: "delete from", Job.RECLEAN: "compact in"}
 
 
 def _seconds(milliseconds: int | None) -> float:

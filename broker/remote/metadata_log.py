@@ -16,7 +16,8 @@ from barnabas.protocol.errors import MalformedMessage
 from barnabas.protocol.primitives import uuid_to_string
 from barnabas.protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid, iterate_batches
 from barnabas.protocol.records.record import SERVED_LIMIT_BYTES, SERVED_LIMIT_RECORDS, Record, decode_in_slices
-from barnabas.storage.remote.metadata_records import REMOTE_METADATA_TOPIC, decode, partition_of
+from barnabas.settings.remote_metadata import REMOTE_METADATA_TOPIC
+from barnabas.storage.remote.metadata_records import decode, partition_of
 from barnabas.storage.remote.partition_segments import PartitionSegments
 from barnabas.storage.remote.segment import (
     MetadataRecord,

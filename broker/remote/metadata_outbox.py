@@ -20,7 +20,7 @@ from barnabas.protocol.records.record import Record
 from barnabas.runtime.background import Background
 from barnabas.runtime.backoff import Backoff
 from barnabas.runtime.world import World
-from barnabas.storage.remote.metadata_records import REMOTE_METADATA_TOPIC
+from barnabas.settings.remote_metadata import REMOTE_METADATA_TOPIC
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from barnabas.protocol.messages.list_offsets import (
 from barnabas.runtime.backoff import Backoff
 from barnabas.runtime.channel import ChannelError
 from barnabas.runtime.world import FileRegion, World
-from barnabas.storage.remote.metadata_records import REMOTE_METADATA_TOPIC
+from barnabas.settings.remote_metadata import REMOTE_METADATA_TOPIC
 
 log = logging.getLogger(__name__)
 

@@ -31,8 +31,8 @@ from barnabas.runtime.backoff import Backoff
 from barnabas.runtime.channel import Channel
 from barnabas.runtime.world import World
 from barnabas.settings.broker import BrokerSettings
-from barnabas.settings.remote_metadata import RemoteMetadataSettings
-from barnabas.storage.remote.metadata_records import REMOTE_METADATA_TOPIC, encode, metadata_partition
+from barnabas.settings.remote_metadata import REMOTE_METADATA_TOPIC, RemoteMetadataSettings
+from barnabas.storage.remote.metadata_records import encode, metadata_partition
 from barnabas.storage.remote.partition_segments import PartitionSegments
 from barnabas.storage.remote.segment import MetadataRecord, RemotePartitionKey
 
@@ -102,6 +102,13 @@ class RemoteMetadata:
         partition had when it was followed."""
         index = self._keys.get(key)
         return None if index is None else self._logs[index].segments(key)
+
+    def leads_records_of(self, key: RemotePartitionKey) -> bool:
+        """Whether this broker leads the metadata partition of a partition."""
+        topic = self._topic()
+        if topic is None:
+            return False
+        return self._leader_of(topic, metadata_partition(key, len(topic.partitions))) == self._ports.node_id
 
     async def publish(self, record: MetadataRecord) -> None:
         """Write a record, and wait until this broker has read it. Raises KafkaError: it is not written, nobody knows

@@ -3,12 +3,13 @@ of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import trio
 
 from barnabas.broker.current_settings import CurrentSettings
+from barnabas.broker.remote.deletion_marks import DeletionMarks, MarksPorts
 from barnabas.broker.remote.leader_tasks import RemoteTasks
 from barnabas.broker.remote.metadata_topic import RemoteMetadata
 from barnabas.broker.remote.metrics import remote_families
@@ -44,6 +45,7 @@ class RemotePartsPorts:
     node_id: int
     settings: CurrentSettings
     partitions: Partitions
+    image: Callable[[], MetadataImage]
     metadata: RemoteMetadata
     background: Background
     decisions: Notepad
@@ -79,6 +81,11 @@ class RemoteParts:
                 ),
             )
         )
+        self.deletions = DeletionMarks(
+            MarksPorts(
+                world=world, partitions=ports.partitions, image=ports.image, delete=self._delete_remains
+            )
+        )
         fetch_quota = _quota(
             settings().remote_log_manager_fetch_quota_window_num,
             settings().remote_log_manager_fetch_quota_window_size_seconds,
@@ -99,6 +106,7 @@ class RemoteParts:
     async def run(self) -> None:
         """Run until cancelled; then the connections to the store are given up."""
         await self.tasks.resume()
+        self._ports.background.spawn(self.deletions.run)
         try:
             await self.tasks.run()
         finally:
@@ -119,9 +127,10 @@ class RemoteParts:
         if any(kind == BROKER_RESOURCE for kind, _ in delta.changed_configs):
             self.tasks.settings_changed()
         for topic_id, gone in delta.deleted_topics.items():
+            if not self._may_be_tiered(delta, gone.name):
+                continue
             for index, image in gone.partitions.items():
-                if _deleter_of(image, delta.after) == self._ports.node_id and self._may_be_tiered(delta, gone.name):
-                    self.tasks.deleted([RemotePartitionKey(topic_id, gone.name, index)])
+                self._partition_deleted(RemotePartitionKey(topic_id, gone.name, index), _deleter_of(image, delta.after))
                 if meter.step_ends(PARTITION_ITEMS):
                     yield None
         for partition in list(self._changed(delta)):
@@ -130,6 +139,17 @@ class RemoteParts:
                 yield None
         self.tasks.follow()
         self.metadata.metadata_changed(delta)
+
+    def _partition_deleted(self, key: RemotePartitionKey, deleter: int) -> None:
+        if deleter == self._ports.node_id:
+            self.tasks.deleted([key])
+        elif self.metadata.leads_records_of(key):
+            self.tasks.deleted_by_another(key, deleter)
+
+    def _delete_remains(self, keys: Iterable[RemotePartitionKey]) -> None:
+        """Another broker did not finish the deletion of these partitions."""
+        self.tasks.deleted(keys)
+        self.tasks.follow()
 
     def _changed(self, delta: MetadataDelta) -> Iterator[Partition]:
         """Partitions of this broker that are new, or whose configs changed."""
@@ -163,8 +183,8 @@ class RemoteParts:
 
 def _deleter_of(partition: PartitionImage, image: MetadataImage) -> int:
     """The broker that deletes the remote segments of a deleted partition: its leader, or else the first replica whose
-    broker is alive."""
-    for broker_id in (partition.leader, *partition.replicas):
+    broker is alive, or else any other broker."""
+    for broker_id in (partition.leader, *partition.replicas, *sorted(image.cluster.brokers)):
         broker = image.cluster.brokers.get(broker_id)
         if broker is not None and not broker.fenced:
             return broker_id

@@ -6,7 +6,7 @@ What the segment has behind the point at which it leaves the log is not returned
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeVar
 
 import trio
@@ -14,8 +14,10 @@ import trio
 from barnabas.broker.remote.index_cache import IndexCache, SegmentReads
 from barnabas.broker.remote.segment_store import IndexKind
 from barnabas.broker.remote.segment_walk import Found, SegmentWalk
+from barnabas.broker.remote.wanted import RemoteRecords, Wanted
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import iterate_batches
+from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.search import TooLargeToSearch, first_record_at
 from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.object_store import NoSuchObject, StoreError
@@ -37,6 +39,7 @@ READ_WITH_HEADERS = 64 << 10
 CUT_BYTES = 64 << 10
 """Most bytes of a read near the point at which a segment leaves the log: they are searched for it."""
 SEGMENTS_IN_A_STEP = 200
+_MOST_RELATIVE_OFFSET = 0x7FFF_FFFF
 
 
 class ReadLog(Protocol):
@@ -55,24 +58,6 @@ class ReadLog(Protocol):
     def epochs(self) -> LeaderEpochs: ...
 
     def aborted_transactions(self, from_offset: int, upper_offset: int) -> list[AbortedTransaction]: ...
-
-
-class Wanted(NamedTuple):
-    """Records that are wanted from the remote segments of a log."""
-
-    offset: int
-    max_bytes: int
-    at_least_one_batch: bool
-    """True if to return the first batch even if it is larger than `max_bytes`."""
-    with_aborted: bool
-    """True for readers of committed records."""
-
-
-class RemoteRecords(NamedTuple):
-    """Batches from the one with the wanted offset on; the last one may be cut off."""
-
-    data: bytes
-    aborted: Sequence[AbortedTransaction] = ()
 
 
 NOTHING = RemoteRecords(b"")
@@ -96,22 +81,35 @@ class RemoteReader:
         UNKNOWN_SERVER_ERROR if this broker does not know the segments yet."""
         segments = self.segments_of(key)
         offset = wanted.offset
-        try:
-            while True:
-                segment = self._segment_at(segments, log, offset)
-                if segment is None:
-                    epoch = log.epochs.epoch_for_offset(offset)
-                    raise OffsetOutOfRange(f"{key}: no remote segment has offset {offset} of leader epoch {epoch}")
-                end = shared_end(segment, offset, log.epochs, log.log_end_offset)
+        while True:
+            segment = self._segment_at(segments, log, offset)
+            if segment is None:
+                if log.local_log_start_offset <= offset > wanted.offset:
+                    return RemoteRecords(self._gap(log, wanted.offset, offset))
+                epoch = log.epochs.epoch_for_offset(offset)
+                raise OffsetOutOfRange(f"{key}: no remote segment has offset {offset} of leader epoch {epoch}")
+            end = shared_end(segment, offset, log.epochs, log.log_end_offset)
+            try:
                 found = await self._first_batch(segment, offset, wanted.max_bytes)
                 if found is not None and found.header.base_offset < end:
                     return await self._records(_Place(log, segments, segment, end), found, wanted)
-                # Compaction removed the rest of this segment.
-                offset = end
-        except NoSuchObject as error:
-            if wanted.offset < log.log_start_offset:
-                raise OffsetOutOfRange(f"{key}: offset {wanted.offset} was deleted") from error
-            raise
+            except NoSuchObject as error:
+                if wanted.offset < log.log_start_offset:
+                    raise OffsetOutOfRange(f"{key}: offset {wanted.offset} was deleted") from error
+                if self._segment_at(segments, log, offset) in (segment, None):
+                    raise
+                # Compaction has replaced it meanwhile.
+                continue
+            # Compaction removed the rest of this segment.
+            offset = end
+
+    @staticmethod
+    def _gap(log: ReadLog, offset: int, end_offset: int) -> bytes:
+        """A batch without records: compaction removed all up to `end_offset`, from which on this broker has the log. A
+        reader goes on there."""
+        last = min(end_offset - 1, offset + _MOST_RELATIVE_OFFSET)
+        epoch = log.epochs.epoch_for_offset(offset)
+        return build_batch([], base_offset=offset, last_offset=last, keep_offsets=True, leader_epoch=epoch)
 
     async def find_time(self, key: RemotePartitionKey, log: ReadLog, timestamp: int) -> TimestampedOffset | None:
         """The first record at or after `timestamp` among those that only remote segments have; None if there is none.

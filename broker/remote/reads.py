@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
 from barnabas.broker.remote.read_queue import Late, QueuedRead, ReadQueue, Work
-from barnabas.broker.remote.reader import RemoteReader, RemoteRecords, Wanted, is_expected
+from barnabas.broker.remote.reader import RemoteReader, is_expected
+from barnabas.broker.remote.wanted import Answered, RemoteRecords, Wanted
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.quota import ReplicationQuota
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -24,8 +25,6 @@ log = logging.getLogger(__name__)
 LATE_BYTES = 32 << 20
 """Most bytes of records that came too late for their fetches and are kept for the next ones."""
 
-Answered = Callable[[Any, ErrorCode], None]
-"""Called once, with the result and NONE, or with None and the error."""
 
 
 class _ReadKey(NamedTuple):

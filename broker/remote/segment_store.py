@@ -11,7 +11,7 @@ aborted transactions. The name of the partition ends in the topic's id, that of 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -33,6 +33,7 @@ from barnabas.storage.remote.segment import RemotePartitionKey, RemoteSegment
 LEADER_EPOCH_SUFFIX = ".leader_epoch_checkpoint"
 
 _FILE = re.compile(r"([0-9]{20})-([A-Za-z0-9_-]{22})(\.[a-z_]+)")
+_DIRECTORY = re.compile(r"([A-Za-z0-9._-]+)-([0-9]{1,10})-([A-Za-z0-9_-]{22})")
 _LISTED_AT_ONCE = 1000
 """Lines of a list in one step of the event loop."""
 
@@ -81,11 +82,22 @@ class StoredSegment:
 
     segment_id: bytes
     start_offset: int
-    keys: tuple[str, ...]
-    size_bytes: int
-    """The sum over all objects."""
-    modified_ms: int
-    """The time of the newest object, by the clock of the store."""
+    objects: Mapping[str, StoredObject]
+    """By the suffix of the key."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(each.key for each in self.objects.values())
+
+    @property
+    def size_bytes(self) -> int:
+        """The sum over all objects."""
+        return sum(each.size_bytes for each in self.objects.values())
+
+    @property
+    def modified_ms(self) -> int:
+        """The time of the newest object, by the clock of the store."""
+        return max(each.modified_ms for each in self.objects.values())
 
 
 class RemoteSegmentStore:
@@ -117,9 +129,10 @@ class RemoteSegmentStore:
             raise StoreError(f"get {key}: it ends at byte {start + len(data)}, not {segment.size_bytes}")
         return data
 
-    async def read_index(self, segment: RemoteSegment, kind: IndexKind) -> bytes:
-        """Raises `NoSuchObject` if the segment has none; only a transaction index may be missing."""
-        return await self._store.get(_key(segment, kind.value))
+    async def read_index(self, segment: RemoteSegment, kind: IndexKind, start: int = 0) -> bytes:
+        """The bytes of an index from position `start` on. Raises `NoSuchObject` if the segment has none; only a
+        transaction index may be missing."""
+        return await self._store.get(_key(segment, kind.value), start)
 
     async def delete(self, segment: RemoteSegment) -> None:
         """Remove all objects of the segment; those that are missing are no error."""
@@ -129,16 +142,27 @@ class RemoteSegmentStore:
 
     async def stored(self, key: RemotePartitionKey) -> list[StoredSegment]:
         """Segments of a partition that the store lists, by offset. A list may be behind."""
-        prefix = partition_prefix(key)
-        found: dict[tuple[int, bytes], list[StoredObject]] = {}
+        return (await self._stored_below(partition_prefix(key))).get(key, [])
+
+    async def everything(self) -> dict[RemotePartitionKey, list[StoredSegment]]:
+        """Segments of all partitions that the store lists, by offset. A list may be behind."""
+        return await self._stored_below("")
+
+    async def _stored_below(self, prefix: str) -> dict[RemotePartitionKey, list[StoredSegment]]:
+        """Other objects are left out."""
+        found: dict[RemotePartitionKey, dict[tuple[int, bytes], dict[str, StoredObject]]] = {}
         for number, each in enumerate(await self._store.list(prefix)):
-            parsed = _FILE.fullmatch(each.key.removeprefix(prefix))
-            if parsed is not None and parsed[3] in _SUFFIXES:
-                segment_id = uuid_from_string(parsed[2])
-                found.setdefault((int(parsed[1]), segment_id), []).append(each)
+            directory, _, name = each.key.rpartition("/")
+            key, parsed = _partition_of(directory), _FILE.fullmatch(name)
+            if key is not None and parsed is not None and parsed[3] in _SUFFIXES:
+                segment = int(parsed[1]), uuid_from_string(parsed[2])
+                found.setdefault(key, {}).setdefault(segment, {})[parsed[3]] = each
             if number % _LISTED_AT_ONCE == _LISTED_AT_ONCE - 1:
                 await trio.lowlevel.checkpoint()
-        return [_stored(offset, segment_id, objects) for (offset, segment_id), objects in sorted(found.items())]
+        return {
+            key: [StoredSegment(segment_id, offset, them) for (offset, segment_id), them in sorted(segments.items())]
+            for key, segments in sorted(found.items())
+        }
 
     async def orphans(
         self, key: RemotePartitionKey, known: Collection[bytes], before_ms: int
@@ -173,11 +197,7 @@ def _key(segment: RemoteSegment, suffix: str) -> str:
     return partition_prefix(segment.key) + name
 
 
-def _stored(offset: int, segment_id: bytes, objects: list[StoredObject]) -> StoredSegment:
-    return StoredSegment(
-        segment_id,
-        offset,
-        tuple(each.key for each in objects),
-        sum(each.size_bytes for each in objects),
-        max(each.modified_ms for each in objects),
-    )
+def _partition_of(directory: str) -> RemotePartitionKey | None:
+    """The partition whose objects are in a directory; None for another directory."""
+    parsed = _DIRECTORY.fullmatch(directory)
+    return None if parsed is None else RemotePartitionKey(uuid_from_string(parsed[3]), parsed[1], int(parsed[2]))

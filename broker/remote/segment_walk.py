@@ -23,7 +23,11 @@ class Found(NamedTuple):
 class SegmentWalk:
     """One walk forward, from a position at which a batch begins."""
 
-    def __init__(self, store: SegmentReads, segment: RemoteSegment, position: int) -> None:
+    def __init__(
+        self, store: SegmentReads, segment: RemoteSegment, position: int, request_bytes: int = HEADERS_BYTES
+    ) -> None:
+        """`request_bytes` are read whenever the bytes at hand have no further header."""
+        self._request_bytes = request_bytes
         self._store = store
         self._segment = segment
         self._position = position
@@ -42,7 +46,7 @@ class SegmentWalk:
         if position >= segment.size_bytes:
             return None
         if position + BATCH_HEADER_BYTES > self._chunk_at + len(self._chunk):
-            await self.read_ahead(HEADERS_BYTES)
+            await self.read_ahead(self._request_bytes)
         data = self._chunk[position - self._chunk_at :]
         try:
             header = read_header(data)

@@ -20,6 +20,8 @@ class Job(Enum):
     COPY = 0
     """The leader copies; a follower learns what has been copied."""
     EXPIRE = 1
+    RECLEAN = 2
+    """The leader compacts what is remote."""
 
 
 def is_switched_off(partition: Partition) -> bool:
@@ -59,6 +61,8 @@ class Tended:
         self.attempt: Attempt | None = None
         self.given_up: dict[bytes, int] = {}
         """Ids of copies that this broker stopped, and when by the wall clock."""
+        self.replacement: bytes | None = None
+        """Id of the segment that this broker makes of others, to replace them."""
         self.gauges = PartitionGauges()
         self.due_ms: dict[Job, int] = {}
         """Monotonic time of the next round."""
@@ -90,10 +94,17 @@ class Tended:
             self.given_up[self.attempt.segment.segment_id] = now_ms
             self.attempt = None
 
+    def give_up_replacement(self, now_ms: int) -> None:
+        if self.replacement is not None:
+            self.given_up[self.replacement] = now_ms
+            self.replacement = None
+
     def being_copied(self, now_ms: int, kept_ms: int) -> set[bytes]:
         """Ids of copies that are under way, or were given up within `kept_ms`."""
         self.given_up = {each: at_ms for each, at_ms in self.given_up.items() if now_ms - at_ms < kept_ms}
         own = set() if self.attempt is None else {self.attempt.segment.segment_id}
+        if self.replacement is not None:
+            own.add(self.replacement)
         return own | self.given_up.keys()
 
     def __str__(self) -> str:

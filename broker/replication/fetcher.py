@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 import trio
@@ -35,6 +36,9 @@ THROTTLED_WAIT_MS = 100
 """Time until a partition is looked at again that a throttle holds back."""
 NEW_PARTITION_WAIT_MS = 20
 """Longest delay of a new partition by a fetch that already waits at the leader without it, if there are few others."""
+MOST_ADDED = 250
+"""Partitions that come into a fetch session by one request. A follower of thousands sends several requests at first,
+and none of them is a long step of either broker."""
 PARTITIONS_PER_MS = 10
 """A fetch that is restarted names all partitions, which costs both brokers about 10 microseconds for each. With many of
 them, new ones wait ten times as long as that, or for the response: otherwise two brokers that create thousands of
@@ -108,6 +112,7 @@ class Fetchers:
         """None: there is no tiered storage. To be set before the first `follow`."""
         self._fetchers: dict[int, LeaderFetcher] = {}
         self._leaders: dict[PartitionKey, int] = {}
+        self._holds = False
         self._stopped = False
 
     def follow(self, partition: Partition, leader_id: int) -> None:
@@ -126,14 +131,30 @@ class Fetchers:
                 )
                 fetcher.throttle = self._throttle
                 fetcher.remote_states = self.remote_states
+                if self._holds:
+                    fetcher.hold()
                 self._nursery.start_soon(fetcher.run)
             fetcher.add(partition)
+
+    def hold(self) -> None:
+        """A step of the metadata is about to be applied, perhaps in many steps of the event loop. Leaders apply it at
+        the same time: until `release`, they are not asked for the partitions that come with it, of whose epochs they
+        would not know yet."""
+        for fetcher in self._fetchers.values():
+            fetcher.hold()
+        self._holds = True
+
+    def release(self) -> None:
+        """The step is applied."""
+        self._holds = False
+        for fetcher in self._fetchers.values():
+            fetcher.release()
 
     def stop(self) -> None:
         """Stop following: the logs are about to be closed."""
         self._stopped = True
         for fetcher in self._fetchers.values():
-            fetcher.remove_all()
+            fetcher.stop()
 
     def metadata_changed(self) -> None:
         """Retry all fetches in backoff now: brokers may be reachable that were not."""
@@ -175,6 +196,9 @@ class LeaderFetcher:
         self._partitions: dict[PartitionKey, Partition] = {}
         # Partitions whose next request may differ from the last one.
         self._moved: dict[PartitionKey, None] = {}
+        # Partitions that come into the session by this request or a later one.
+        self._later: dict[PartitionKey, None] = {}
+        self._holds = False
         self._backing_off: dict[PartitionKey, int] = {}
         self._asking_bounds: dict[PartitionKey, BoundsWanted] = {}
         self._asking_epochs: dict[PartitionKey, EpochWanted] = {}
@@ -183,6 +207,9 @@ class LeaderFetcher:
         """Partitions whose state is read from remote segments meanwhile."""
         self._bell = trio.Event()
         self._waiting_at_leader: trio.CancelScope | None = None
+        self._longest_wait_ms = 0
+        """The time for which the leader may delay its response to the present request."""
+        self._scope = trio.CancelScope()
         self._retry_ms = FIRST_RETRY_MS
         self._refused = 0
         """Error code of the last fetch response."""
@@ -193,14 +220,27 @@ class LeaderFetcher:
 
     def _take_in(self, key: PartitionKey) -> None:
         """Fetch this partition soon, too."""
-        self._moved[key] = None
+        self._later[key] = None
+        if not self._holds:
+            self._hurry()
+
+    def _hurry(self) -> None:
         self.wake()
-        wait_ms = max(NEW_PARTITION_WAIT_MS, len(self._session.wanted) // PARTITIONS_PER_MS)
-        if self._waiting_at_leader is not None and wait_ms < self._settings.fetch_wait_max_ms:
+        wait_ms = max(NEW_PARTITION_WAIT_MS, len(self._partitions) // PARTITIONS_PER_MS)
+        if self._waiting_at_leader is not None and wait_ms < self._longest_wait_ms:
             # The leader delays its response until there is news. A new partition does not wait for that: after a short
             # time the fetch is restarted on another connection.
             deadline = trio.current_time() + wait_ms / 1000
             self._waiting_at_leader.deadline = min(self._waiting_at_leader.deadline, deadline)
+
+    def hold(self) -> None:
+        """Take no new partition in until `release`."""
+        self._holds = True
+
+    def release(self) -> None:
+        self._holds = False
+        if self._later:
+            self._hurry()
 
     def remove(self, partition: Partition) -> None:
         key = partition.key
@@ -208,23 +248,41 @@ class LeaderFetcher:
             del self._partitions[key]
             self.high_watermarks.pop(key, None)
             self._building.pop(key, None)
-        self._moved[key] = None
+            self._moved.pop(key, None)
+            self._later.pop(key, None)
+            self._waits_no_longer(key)
+            self._session.forget(key)
         self.wake()
 
-    def remove_all(self) -> None:
-        for partition in list(self._partitions.values()):
-            self.remove(partition)
+    def _waits_no_longer(self, key: PartitionKey) -> None:
+        """Whatever the partition waited for, it no longer does."""
+        self._backing_off.pop(key, None)
+        self._asking_bounds.pop(key, None)
+        self._asking_epochs.pop(key, None)
+        self._asking_tiers.pop(key, None)
+
+    def stop(self) -> None:
+        """End the task. Nothing is appended from now on, whatever the leader still answers."""
+        self._partitions, self._moved, self._later = {}, {}, {}
+        self._scope.cancel()
 
     def wake(self) -> None:
         self._bell.set()
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Run until cancelled, or until `stop`."""
+        with self._scope:
+            await self._run()
+
+    async def _run(self) -> None:
         try:
             while True:
                 self._bell = trio.Event()
                 self._gather()
                 if self._session.idle and not self._asks_first:
+                    if self._later and not self._holds:
+                        await trio.lowlevel.checkpoint()
+                        continue
                     if not self._partitions:
                         self._disconnect()
                     await self._sleep(self._next_retry_ms())
@@ -247,16 +305,18 @@ class LeaderFetcher:
         return min(self._backing_off.values(), default=None)
 
     def _gather(self) -> None:
-        """Collect the next requests of all partitions that changed."""
+        """Collect the next requests of all partitions that changed, and of some of those that come later."""
         now_ms = self._clock.now_ms()
         if self._backing_off:
             for key in [key for key, retry_at_ms in self._backing_off.items() if retry_at_ms <= now_ms]:
                 self._moved[key] = None
+        for key in self._session.put_off(MOST_ADDED):
+            self._later[key] = None
+        for key in list(islice(self._later, 0 if self._holds else MOST_ADDED)):
+            del self._later[key]
+            self._moved[key] = None
         for key in self._moved:
-            self._backing_off.pop(key, None)
-            self._asking_bounds.pop(key, None)
-            self._asking_epochs.pop(key, None)
-            self._asking_tiers.pop(key, None)
+            self._waits_no_longer(key)
             partition = self._partitions.get(key)
             wanted = None if partition is None else partition.follower.next(now_ms)
             if isinstance(wanted, FetchWanted):
@@ -369,6 +429,9 @@ class LeaderFetcher:
         if retry_at_ms is not None:
             left_ms = max(0, retry_at_ms - self._clock.now_ms())
             request.max_wait_ms = min(settings.fetch_wait_max_ms, left_ms)
+        if self._later and not self._holds:
+            request.max_wait_ms = 0
+        self._longest_wait_ms = request.max_wait_ms
         return request
 
     def _answered(self, response: FetchResponse) -> FetchRequest | None:
@@ -382,9 +445,10 @@ class LeaderFetcher:
         self._gather()
         if self._asks_first or self._session.idle:
             return None
-        if self._waiting_at_leader is not None:
+        waiting = self._waiting_at_leader
+        if waiting is not None and waiting.deadline < math.inf:
             # The new partitions are in this request.
-            self._waiting_at_leader.deadline = math.inf
+            waiting.deadline = math.inf
         return self._request()
 
     def _apply(self, response: FetchResponse) -> None:

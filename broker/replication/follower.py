@@ -11,7 +11,8 @@ may be older than what was acknowledged.
                         ├──► BackingOff ────────┤   any error that may pass
                         ├──► AskingBounds ──────┤   OFFSET_OUT_OF_RANGE
                         ├──► AskingEpochs ──────┤   epochs are missing in what a compacted log has left
-                        ├──► AskingTier … ──────┘   OFFSET_MOVED_TO_TIERED_STORAGE: see `tier_start.py`
+                        ├──► AskingTier … ──────┘   OFFSET_MOVED_TO_TIERED_STORAGE, or the logs diverge before what is
+                        │                           on this disk: see `tier_start.py`
                         └──► Stopped                FENCED_LEADER_EPOCH: only the metadata log can help
 
 A compacted log may have nothing left of an epoch, or not its beginning. Batches alone then give a follower fewer
@@ -49,6 +50,10 @@ class LocalLog(Protocol):
 
     @property
     def log_start_offset(self) -> int: ...
+
+    @property
+    def local_log_start_offset(self) -> int:
+        """The first offset on this broker's disk; what is before it is remote."""
 
     @property
     def log_end_offset(self) -> int: ...
@@ -330,8 +335,7 @@ class Follower:
             self.back_off(now_ms)
         elif bounds.start_offset <= bounds.log_start_offset:
             # Nothing is remote.
-            end_offset = self._log.log_end_offset
-            if end_offset < bounds.log_start_offset:
+            if state.diverges or self._log.log_end_offset < bounds.log_start_offset:
                 self.state = _TRUNCATING
                 return TruncateFullyAndStartAt(bounds.log_start_offset)
             self.back_off(now_ms)
@@ -393,9 +397,14 @@ class Follower:
         # If this log never had that epoch, truncate everything newer than the epoch before it, and ask again (KIP-279).
         return self._truncate(min(end_offset, leader_end_offset) if epoch == leader_epoch else end_offset)
 
-    def _truncate(self, offset: int) -> Cut:
+    def _truncate(self, offset: int) -> Cut | None:
+        log = self._log
+        if log.log_start_offset < offset < log.local_log_start_offset:
+            # What this log would keep is remote, and so is the knowledge of its producers.
+            self.state = AskingTier(behind_copied=False, diverges=True)
+            return None
         self.state = _TRUNCATING
-        if offset < self._log.log_start_offset:
+        if offset < log.local_log_start_offset:
             return TruncateFullyAndStartAt(offset)
         return TruncateTo(offset)
 

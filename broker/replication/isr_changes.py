@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from itertools import islice
 
 import trio
 
@@ -23,6 +24,9 @@ from barnabas.protocol.messages.alter_partition import (
 
 log = logging.getLogger(__name__)
 
+MOST_ASKED = 1_000
+"""Proposals in one request."""
+ANSWERED_IN_A_STEP = 100
 FIRST_RETRY_MS = 50
 LAST_RETRY_MS = 1_000
 
@@ -76,8 +80,12 @@ class IsrChanges:
             retry_ms = min(2 * retry_ms, LAST_RETRY_MS)
 
     def _take(self) -> dict[tuple[bytes, int], tuple[Partition, IsrChangeWanted]]:
-        """The proposals that are still pending: the metadata log may have overtaken some."""
-        waiting, self._waiting = self._waiting, {}
+        """The proposals that are still pending, as many as fit a request: the metadata log may have overtaken some."""
+        waiting = dict(islice(self._waiting.items(), MOST_ASKED))
+        for key in waiting:
+            del self._waiting[key]
+        if self._waiting:
+            self._bell.set()
         return {
             key: (partition, proposal)
             for key, (partition, proposal) in waiting.items()
@@ -112,6 +120,8 @@ class IsrChanges:
             return error_code(response.error_code).name
         for topic in response.topics:
             for data in topic.partitions:
+                if len(asked) % ANSWERED_IN_A_STEP == 0:
+                    await trio.lowlevel.checkpoint()
                 item = asked.pop((topic.topic_id, data.partition_index), None)
                 if item is None:
                     continue

@@ -6,6 +6,8 @@ Mirrors the leader's session, so that a request names only partitions whose requ
 
 from __future__ import annotations
 
+from itertools import islice
+
 from barnabas.broker.fetch_session import INITIAL_EPOCH, NO_SESSION, next_epoch
 from barnabas.broker.replication.follower import FetchWanted
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
@@ -17,7 +19,7 @@ PartitionKey = tuple[bytes, int]
 class LeaderSession:
     """`wants` and `forget` change what is fetched; `request` returns what has to be sent for it."""
 
-    __slots__ = ("_changed", "_epoch", "_forgotten", "_id", "_sent", "wanted")
+    __slots__ = ("_changed", "_epoch", "_forgotten", "_id", "_is_refused", "_sent", "wanted")
 
     def __init__(self) -> None:
         self.wanted: dict[PartitionKey, FetchWanted] = {}
@@ -28,6 +30,8 @@ class LeaderSession:
         self._forgotten: dict[PartitionKey, None] = {}
         # Partitions in the leader's session, as far as known.
         self._sent: dict[PartitionKey, None] = {}
+        # The leader keeps no session for this follower: each request has to name all partitions.
+        self._is_refused = False
 
     def wants(self, key: PartitionKey, wanted: FetchWanted) -> None:
         """Fetch the partition like this from the next request on."""
@@ -42,6 +46,16 @@ class LeaderSession:
             self._changed.pop(key, None)
             if key in self._sent:
                 self._forgotten[key] = None
+
+    def put_off(self, most: int) -> list[PartitionKey]:
+        """Take out all but `most` partitions if the next request is to open a session, into which they are to come by
+        later requests. Returns them, in order."""
+        if self._epoch != INITIAL_EPOCH or self._is_refused or len(self.wanted) <= most:
+            return []
+        later = list(islice(self.wanted, most, None))
+        for key in later:
+            self.forget(key)
+        return later
 
     @property
     def idle(self) -> bool:
@@ -93,9 +107,11 @@ class LeaderSession:
         full = self._epoch == INITIAL_EPOCH
         if response.session_id == NO_SESSION or (not full and response.session_id != self._id):
             # The leader has no session: the next request is a full one.
+            self._is_refused = full
             self._id = NO_SESSION
             self._epoch = INITIAL_EPOCH
         else:
+            self._is_refused = False
             self._id = response.session_id
             self._epoch = next_epoch(self._epoch)
         return True

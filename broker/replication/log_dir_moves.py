@@ -29,6 +29,7 @@ from barnabas.broker.replication.follower import (
 from barnabas.broker.replication.log_dir_move import Action, LogDirMove
 from barnabas.broker.replication.partition import OffsetIsRemote, Partition
 from barnabas.broker.replication.partitions import Partitions
+from barnabas.broker.replication.tier_start import TierWanted
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import CorruptBatch
 from barnabas.runtime.decisions import DecisionKind, Notepad
@@ -241,6 +242,9 @@ class LogDirMoves:
             self._truncate(move, follower.bounds_answered(wanted, bounds, now_ms))
         elif isinstance(wanted, EpochWanted):
             follower.epoch_answered(wanted, current.end_offset_for_epoch(wanted.epoch), now_ms)
+        elif isinstance(wanted, TierWanted):
+            self._begin_again(move)
+            follower.start(leader_epoch)
         retry_at_ms = follower.retry_at_ms
         return 0 if retry_at_ms is None else max(1, retry_at_ms - now_ms)
 
@@ -259,6 +263,15 @@ class LogDirMoves:
         epochs = current.epochs.entries_in(start, local_start)
         move.future.start_behind_remote(local_start, start, epochs, snapshot, self._ports.world.wall_clock.now_ms())
         move.follower.truncated()
+
+    def _begin_again(self, move: _Move) -> None:
+        """The future log diverges from the current one at an offset that is only remote."""
+        current = move.partition.log
+        if current.local_log_start_offset > current.log_start_offset:
+            self._start_behind_remote(move)
+        else:
+            now_ms = self._ports.world.wall_clock.now_ms()
+            move.future.truncate_fully_and_start_at(current.log_start_offset, now_ms=now_ms)
 
     async def _fetch(self, move: _Move, wanted: FetchWanted) -> None:
         now_ms, data = self._now_ms(), b""

@@ -45,6 +45,7 @@ from barnabas.broker.replication.replica import (
     IsrChangeWanted,
     LeadershipLost,
     LeadershipTaken,
+    Leading,
     Offline,
     Replica,
     ReplicaSettings,
@@ -58,6 +59,7 @@ from barnabas.protocol.records.batch import BatchHeader, CorruptBatch
 from barnabas.protocol.records.record_check import ProduceLimits
 from barnabas.runtime.decisions import DecisionKind, Notepad, Notes
 from barnabas.runtime.world import Clock, no_fault
+from barnabas.settings.topic import TopicConfig
 from barnabas.storage.fetched_batches import EpochsMissing
 from barnabas.storage.log import AppendResult, OffsetOutOfRange, PartitionLog
 from barnabas.storage.producer_snapshot_format import CorruptSnapshot
@@ -192,7 +194,8 @@ class Partition:
         self._acks: WaitingAcks[ErrorCode] = WaitingAcks()
         self.producer_queues: KeyedQueues[int] = KeyedQueues()
         """Transactional batches by producer id, while the first of them is being verified."""
-        self._admitting = (log.config, limits_of(log.config))
+        self._admitting: tuple[TopicConfig, ProduceLimits] | None = None
+        """The limits of the last batch, and the config that they follow from."""
         self._publish_high_watermark()
 
     def __repr__(self) -> str:
@@ -235,11 +238,10 @@ class Partition:
     @property
     def produce_limits(self) -> ProduceLimits:
         """Limits for produced batches under the topic's present configuration."""
-        config, limits = self._admitting
-        if config is not self.log.config:
-            limits = limits_of(self.log.config)
-            self._admitting = (self.log.config, limits)
-        return limits
+        admitting = self._admitting
+        if admitting is None or admitting[0] is not self.log.config:
+            admitting = self._admitting = (self.log.config, limits_of(self.log.config))
+        return admitting[1]
 
     def append(
         self,
@@ -351,6 +353,25 @@ class Partition:
             # Before the read, so that the response has the high watermark that this fetch advanced.
             self._carry_out(effects)
         return self._read(request)
+
+    def is_caught_up(self, fetch: FollowerFetch, leader_epoch: int, last_fetched_epoch: int) -> bool:
+        """True if a fetch of another replica reports nothing but its progress: it is in sync, has all records of this
+        log and no others, and knows the leader epoch. `follower_read` would return no records. If in doubt, False."""
+        partition_log, replica = self.log, self.replica
+        return (
+            fetch.fetch_offset == partition_log.log_end_offset
+            and last_fetched_epoch == partition_log.latest_epoch
+            and leader_epoch == replica.leader_epoch
+            and fetch.node_id in replica.maximal_isr
+            and replica.follower_error(fetch.node_id, fetch.broker_epoch, leader_epoch) is None
+        )
+
+    def follower_progressed(self, fetch: FollowerFetch) -> None:
+        """Record the progress of a follower that is caught up."""
+        now_ms = self._host.monotonic.now_ms()
+        effects = self.replica.follower_fetched(fetch, self.log.log_end_offset, now_ms)
+        if effects:
+            self._carry_out(effects)
 
     def wake_if_forgotten(self) -> None:
         """Check the waiting readers if another broker may lead by now."""
@@ -482,7 +503,11 @@ class Partition:
     @property
     def _state(self) -> tuple[int, int, int]:
         """(partition epoch, numbers of replicas in the ISR and in the maximal ISR; 0 if this broker does not lead)."""
-        return self.replica.partition_epoch, len(self.replica.isr), len(self.replica.maximal_isr)
+        replica = self.replica
+        role = replica.role
+        if isinstance(role, Leading):
+            return replica.partition_epoch, len(role.isr), len(role.maximal_isr)
+        return replica.partition_epoch, 0, 0
 
     def _moved_on(self, before: tuple[int, int, int], effects: Effects) -> None:
         """Carry out effects, and check all waiting fetches if the ISR changed or a proposal was refused. A follower
@@ -491,7 +516,7 @@ class Partition:
         now = self._state
         if before[1] and now[1]:
             self.traffic.isr_changed(before[1], now[1])
-        if now[0] != before[0] or now[2] < before[2]:
+        if (now[0] != before[0] or now[2] < before[2]) and not _concerns_all_readers(effects):
             self._host.changed(self)
 
     def settings_changed(self, settings: ReplicaSettings) -> None:
@@ -680,5 +705,9 @@ class Partition:
                     self.follower.start(effect.leader_epoch)
                 self._host.follow(self, effect.leader_id)
         if effects:
-            only_committed = len(effects) == 1 and isinstance(effects[0], HighWatermarkAdvanced)
-            (self._host.committed if only_committed else self._host.changed)(self)
+            (self._host.changed if _concerns_all_readers(effects) else self._host.committed)(self)
+
+
+def _concerns_all_readers(effects: Effects) -> bool:
+    """False for nothing but a new high watermark: readers of uncommitted records have its records already."""
+    return len(effects) > 1 or (len(effects) == 1 and not isinstance(effects[0], HighWatermarkAdvanced))

@@ -305,7 +305,7 @@ class Partitions:
                 continue
             if topic not in configs:
                 configs[topic] = self._topic_config(delta.after, topic)
-            partition.log.config = configs[topic]
+            partition.log.configure(configs[topic])
             partition.settings_changed(self._replica_settings(configs[topic]))
 
     def _replica_settings(self, config: TopicConfig) -> ReplicaSettings:

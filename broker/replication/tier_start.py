@@ -1,6 +1,6 @@
 """Core: a follower asks for all that it needs to begin behind remote segments (KIP-405, KIP-1023).
 
-    FETCH: OFFSET_MOVED_TO_TIERED_STORAGE
+    FETCH: OFFSET_MOVED_TO_TIERED_STORAGE, or the logs diverge at an offset that is only remote here
       │ ask the leader where its log starts, and from where on it has records itself
       ▼
     AskingTier ──► AskingTierEpoch ──► BuildingState ──► the log begins behind the remote segments
@@ -56,6 +56,8 @@ class RemoteState(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class AskingTier:
     behind_copied: bool
+    diverges: bool = False
+    """The log is not the leader's, and begins again in any case."""
 
 
 @dataclass(frozen=True, slots=True)

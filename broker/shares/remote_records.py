@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
-from barnabas.broker.remote.reader import RemoteRecords, Wanted
-from barnabas.broker.remote.reads import RemoteReads
+from barnabas.broker.remote.wanted import RemoteRecords, Wanted
 from barnabas.broker.shares.led_partitions import LedSharePartition
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.records.batch import iterate_batches
 from barnabas.runtime.world import Bytes
 from barnabas.storage.segment_list import LogSlice
 from barnabas.storage.transaction_index import AbortedTransaction
+
+if TYPE_CHECKING:
+    from barnabas.broker.remote.reads import RemoteReads
 
 PIECE_BYTES = 256 << 10
 """Bytes that are read at once, unless one batch has more."""

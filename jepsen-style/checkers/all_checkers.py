@@ -30,6 +30,7 @@ from checkers.rights import RightsChecker
 from checkers.set_elements import ElementsChecker
 from checkers.share_records import ShareChecker
 from checkers.stats import Stats
+from checkers.table_keys import TableChecker
 from checkers.two_phase import TwoPhaseChecker
 from checkers.verdict import Checker, Verdict, merge
 from histories.recorder import HistoryError
@@ -74,6 +75,8 @@ def of_workload(run: Mapping[str, Any]) -> Sequence[Checker]:
             return (ShareChecker(limit=int(more.get("limit", LIMIT)), lock_ms=int(more.get("lock_ms", LOCK_MS))),)
         case "delayed":
             return (DelayedChecker(**given("idempotence")),)
+        case "table":
+            return (TableChecker(),)
         case "two-phase":
             return (TwoPhaseChecker(),)
         case other:

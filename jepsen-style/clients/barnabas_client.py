@@ -158,6 +158,9 @@ class BarnabasClient:
     async def send(self, place: Place, key: bytes | None, value: bytes) -> Sent:
         return await self._send(place, key, value)
 
+    async def send_tombstone(self, place: Place, key: bytes) -> Sent:
+        return await self._send(place, key, None)
+
     async def send_later(self, place: Place, value: bytes, delay_ms: int | None, by: str) -> None:
         headers: Headers = ()
         if delay_ms is not None:
@@ -165,7 +168,7 @@ class BarnabasClient:
             headers = ((f"deliver-{by}", b"%d" % time_ms),)
         await self._send(place, None, value, headers)
 
-    async def _send(self, place: Place, key: bytes | None, value: bytes, headers: Headers = ()) -> Sent:
+    async def _send(self, place: Place, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sent:
         producer = await self._open_producer()
         try:
             future = await producer.enqueue(

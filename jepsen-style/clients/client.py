@@ -210,6 +210,13 @@ class Sharing(Protocol):
         """A breach of `clients.rule_breaker` by a member of that id. Returns its exchanges."""
 
 
+class DeletingClient(WorkClient, Protocol):
+    """A client for workloads with compacted topics."""
+
+    async def send_tombstone(self, place: Place, key: bytes) -> Sent:
+        """Deletes the key. Waits for the acknowledgement."""
+
+
 class DelayingClient(WorkClient, Protocol):
     """A client for workloads with delayed delivery."""
 

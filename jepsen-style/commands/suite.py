@@ -80,8 +80,8 @@ def command(
     raise typer.Exit(code)
 
 
-TIERED = "tiered"
-"""The workload whose nodes need a remote store; worlds of processes have none."""
+TIERED = ("tiered", "table")
+"""Workloads whose nodes need a remote store; worlds of processes have none."""
 
 
 def quick(first: int) -> Iterator[Job]:
@@ -100,7 +100,7 @@ def quick(first: int) -> Iterator[Job]:
             seed = first + turn * 100 + count
             words = run_words(workload, "sim", seed, faults, time=16, rate=30, concurrency=4, interval=3, quiet=3)
             settings = draw_plan(seed).settings if turn else ()
-            if workload == TIERED:
+            if workload in TIERED:
                 settings = draw_plan(seed, workload).settings
             yield Job(f"{workload}-sim", (*words, *(word for pair in settings for word in ("--settings", pair))))
 
@@ -125,7 +125,7 @@ def nightly(first: int) -> Iterator[Job]:
     yield Job("fresh-seeds", ("seeds", fresh, "--jobs", "1", "--must-meet", str(PAIRS)), keeps=False)
     for count, job in enumerate(swarm(first + FRESH_SEEDS)):
         if count % LOCAL_EVERY == 0:
-            of_processes = [name for name in workloads() if name not in (*LOG_IN, TIERED)]
+            of_processes = [name for name in workloads() if name not in (*LOG_IN, *TIERED)]
             workload = of_processes[count // LOCAL_EVERY % len(of_processes)]
             faults = (LOCAL_FAULTS, SECURE_FAULTS, VOTER_FAULTS)[count // LOCAL_EVERY % 3]
             words = run_words(workload, "local", first + count, faults, time=120, interval=10)

@@ -42,6 +42,7 @@ from barnabas.runtime.background import Background
 from barnabas.runtime.meter import Meter
 from barnabas.runtime.sasl.mechanisms import _ScramUsers
 from barnabas.runtime.server_connection import ServerConnection
+from barnabas.storage.compaction import Compaction
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.producers import ProducerStates
 from barnabas.storage.transaction_index import AbortedIndex
@@ -515,6 +516,12 @@ _ALL = (
         [Patch(RemoteReader, "_aborted", tiering.list_no_aborted_transactions)],
         ["G1a"],
         _TIERED,
+    ),
+    Plant(
+        "tombstones-leave-disks",
+        "a cleaner removes tombstones of a tiered log although older records of their keys are remote",
+        [Patch(Compaction, "__init__", tiering.let_tombstones_go)],
+        ["broken-promise", "lost-write"],
     ),
     Plant(
         "failures-end-nodes",

@@ -12,6 +12,7 @@ from barnabas.broker.remote.reader import RemoteReader
 from barnabas.broker.remote.segment_store import RemoteSegmentStore, SegmentFiles
 from barnabas.broker.replication.tier_start import RemoteState
 from barnabas.runtime.object_store import StoreError
+from barnabas.storage.compaction import Compaction
 from barnabas.storage.producer_snapshot_format import encode_snapshot
 from barnabas.storage.remote.segment import RemoteSegment
 from barnabas.storage.transaction_index import AbortedTransaction
@@ -117,3 +118,12 @@ def list_no_aborted_transactions(_original: Any) -> Any:
         return []
 
     return aborted
+
+
+def let_tombstones_go(original: Any) -> Any:
+    """A cleaner removes tombstones from the disk although older records of their keys are remote."""
+
+    def init(self: Compaction, *arguments: Any, keeps_deletions: bool = False, **options: Any) -> None:
+        original(self, *arguments, **options)
+
+    return init

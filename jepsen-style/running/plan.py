@@ -17,6 +17,7 @@ from barnabas.client.security_settings import SecuritySettings
 from barnabas.settings.definitions import closest_key, find_broker_key, is_plugin_key
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.object_store import KEYS_OF_STORE
+from barnabas.settings.topic import COMPACTED_TIERS
 from clients.client import ClientSettings
 from nemeses.kinds import FAULTS
 from nemeses.messages import wish_of
@@ -39,7 +40,7 @@ REPLICATED = (
 """Settings that cannot be more than there are brokers."""
 PAIRS = ("--settings", "--option", "--topic-config", "--client-config", "--condition", "--budget")
 """Options that come once for each `key=value`."""
-OURS = ("share", "delayed", "two-phase")
+OURS = ("share", "delayed", "two-phase", "table")
 """Workloads that only our own client can do."""
 LOG_IN = ("rights",)
 """Workloads whose clients log in."""
@@ -377,7 +378,7 @@ def _check_setting(key: str, value: str) -> None:
     """Checks a setting of a node as the node will parse it; nodes check rules between settings themselves."""
     definition = find_broker_key(key)
     if definition is None:
-        if not is_plugin_key(key) and key not in KEYS_OF_STORE:
+        if not is_plugin_key(key) and key not in KEYS_OF_STORE and key != COMPACTED_TIERS:
             near = closest_key(key)
             raise WrongPlan(f"--settings {key}: nodes have no such setting" + (f"; {near}?" if near else ""))
         return

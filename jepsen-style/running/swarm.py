@@ -31,6 +31,8 @@ DELAYED_SHARE = 0.05
 """Share of seeds that have the workload `delayed`."""
 TIERED_SHARE = 0.05
 """Share of seeds that have the workload `tiered`."""
+TABLE_SHARE = 0.04
+"""Share of seeds that have the workload `table`."""
 TWO_PHASE_SHARE = 0.04
 """Share of seeds that have the workload `two-phase`."""
 PHASE_SECONDS = 40.0
@@ -79,7 +81,19 @@ LAST_SEQUENCE = 2**31 - 1
 """Last sequence of a producer; the next is 0."""
 SIZES = ((3, 3), (3, 3), (3, 3), (3, 3), (3, 3), (1, 1), (2, 1), (1, 3), (3, 1), (4, 3), (5, 3), (3, 5))
 """(brokers, controllers) of a cluster."""
-NEED_THREE = ("group", "txn-eos", "bank", "list-append", "offsets", "fences", "queue", "share", "two-phase", "tiered")
+NEED_THREE = (
+    "group",
+    "txn-eos",
+    "bank",
+    "list-append",
+    "offsets",
+    "fences",
+    "queue",
+    "share",
+    "two-phase",
+    "tiered",
+    "table",
+)
 """Workloads with coordinators, whose logs have three replicas."""
 COUNTED_SHARE = 0.1
 """Share of seeds in which the work of every step of a request is counted."""
@@ -113,6 +127,8 @@ def draw_plan(seed: int, workload: str = "") -> Plan:
         drawn = "two-phase"
     elif Random(f"{seed}/tiered").random() < TIERED_SHARE:
         drawn = "tiered"
+    elif Random(f"{seed}/table").random() < TABLE_SHARE:
+        drawn = "table"
     workload = workload or drawn
     conditions = _draw_conditions(chance, workload)
     if Random(f"{seed}/secure").random() < SECURE_SHARE:
@@ -120,7 +136,7 @@ def draw_plan(seed: int, workload: str = "") -> Plan:
     conditions, changes = _draw_changes(Random(f"{seed}/changes"), conditions)
     conditions, moves = _draw_moves(Random(f"{seed}/log-dirs"), conditions)
     conditions, hosts = _draw_cells(Random(f"{seed}/cells"), conditions)
-    has_producers_without_transactions = workload in ("queue", "set", "group", "tiered")
+    has_producers_without_transactions = workload in ("queue", "set", "group", "tiered", "table")
     plan = Plan(
         workload,
         seed=seed,
@@ -147,6 +163,8 @@ def draw_plan(seed: int, workload: str = "") -> Plan:
         return _with_shares(plan, Random(f"{seed}/share/plan"))
     if workload == "tiered":
         return _with_tiers(plan, Random(f"{seed}/tiered/plan"), conditions)
+    if workload == "table":
+        return _with_table(_with_tiers(plan, Random(f"{seed}/table/plan"), conditions), Random(f"{seed}/table/more"))
     return _with_two_phases(plan, conditions) if workload == "two-phase" else plan
 
 
@@ -179,6 +197,28 @@ def _with_tiers(plan: Plan, chance: Random, conditions: Conditions) -> Plan:
         topic_config=(*kept, *(f"{key}={value}" for key, value in topic_configs.items())),
         nemesis=(*plan.nemesis, *("store",) * chance.choice((1, 3))),
         rate=chance.choice((10.0, 16.0, 24.0)),
+    )
+
+
+def _with_table(plan: Plan, chance: Random) -> Plan:
+    """Cleaners that are never far behind, and few keys."""
+    cleaner = {
+        "barnabas.remote.storage.compacted.enable": "true",
+        "log.cleaner.backoff.ms": chance.choice((200, 500, 1_500)),
+        "log.cleaner.delete.retention.ms": 6_000,
+    }
+    kept = [pair for pair in plan.settings if pair.partition("=")[0] not in cleaner]
+    topic_configs = {
+        "segment.ms": chance.choice((500, 1_000, 2_000)),
+        "local.retention.ms": chance.choice((1, 500, 5_000)),
+        "min.cleanable.dirty.ratio": chance.choice(("0.01", "0.3")),
+    }
+    kept_configs = [pair for pair in plan.topic_config if pair.partition("=")[0] not in topic_configs]
+    return replace(
+        plan,
+        settings=(*kept, *(f"{key}={value}" for key, value in cleaner.items())),
+        topic_config=(*kept_configs, *(f"{key}={value}" for key, value in topic_configs.items())),
+        keys=chance.choice((3, 6, 12)),
     )
 
 

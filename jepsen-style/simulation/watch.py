@@ -71,7 +71,7 @@ class Watch:
         self.groups = GroupPromises(findings)
         self.rights = RightsPromises(findings)
         self.shares = SharePromises(findings)
-        self.tiers = TierPromises(findings, self.partitions, self._object)
+        self.tiers = TierPromises(findings, self.partitions, self._object, self._content)
         self._nodes = cluster.nodes
 
     def _content(self, node_id: int, path: str) -> bytearray | None:

@@ -16,7 +16,7 @@ from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
 from workloads.lives import CRASH, Finale, Lives, crash
-from workloads.log_reader import LogReaders
+from workloads.log_reader import LogReaders, json_value
 from workloads.transacting import Pauses, ending_of, in_transaction
 from workloads.workload import WorkloadOptions
 
@@ -38,7 +38,7 @@ class Bank:
         self._finale = Finale(range(min(_FINAL_READERS, options.processes)))
         self._transfers = 0
         self._initialised: set[int] = set()
-        self._readers = LogReaders(self._lives, self._places, json.loads)
+        self._readers = LogReaders(self._lives, self._places, json_value)
 
     def client_settings(self, base: ClientSettings, process: int) -> ClientSettings:
         transactional_id = self._lives.named(f"bank-{self._lives.thread(process)}")

@@ -23,6 +23,7 @@ WORKLOADS = {
     "delayed": "workloads.delayed:Delayed",
     "two-phase": "workloads.two_phase:TwoPhase",
     "tiered": "workloads.tiered:Tiered",
+    "table": "workloads.table:Table",
 }
 """The module and class of each; the class takes WorkloadOptions."""
 

@@ -16,7 +16,7 @@ from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientSettings, DelayingClient, WorkClient
 from operations import Completion, Invocation, Place
 from workloads.lives import CRASH, Finale, Lives, crash, failed, one_of
-from workloads.log_reader import LogReaders
+from workloads.log_reader import LogReaders, json_value
 from workloads.topics import Topics
 from workloads.workload import WorkloadOptions
 
@@ -40,7 +40,7 @@ class Delayed:
         self._places = [Place(self._lives.named(TOPIC), partition) for partition in range(max(1, options.keys // 3))]
         self._finale = Finale(range(min(_FINAL_READERS, options.processes)))
         self._values = 0
-        self._readers = LogReaders(self._lives, self._places, json.loads)
+        self._readers = LogReaders(self._lives, self._places, json_value)
         self._mended_ns: int | None = None
 
     def client_settings(self, base: ClientSettings, process: int) -> ClientSettings:

@@ -21,7 +21,7 @@ from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
 from workloads.lives import CRASH, Finale, Lives, crash
-from workloads.log_reader import LogReaders
+from workloads.log_reader import LogReaders, json_value
 from workloads.transacting import aborted, committed, ending_of
 from workloads.workload import WorkloadOptions
 
@@ -59,7 +59,7 @@ class Fences:
         self._writers = options.processes - len(ISOLATIONS)
         self._finale = Finale(range(self._writers, options.processes))
         self._processes: dict[int, _Life] = {}
-        self._readers = LogReaders(self._lives, self._places, json.loads)
+        self._readers = LogReaders(self._lives, self._places, json_value)
         self._transactions = 0
 
     def _isolation(self, process: int) -> str | None:

@@ -23,7 +23,7 @@ from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
 from workloads.lives import CRASH, Drain, Finale, Lives, crash, failed
-from workloads.log_reader import LogReaders
+from workloads.log_reader import LogReaders, json_value
 from workloads.workload import WorkloadOptions
 
 TOPIC = "group"
@@ -52,7 +52,7 @@ class Group:
         self._drain = Drain(options.session_seconds)
         self._values = 0
         self._subscribed: dict[int, None] = {}
-        self._readers = LogReaders(self._lives, self._places, json.loads)
+        self._readers = LogReaders(self._lives, self._places, json_value)
         self._knows_committed: dict[int, None] = {}
 
     def _is_feeder(self, process: int) -> bool:

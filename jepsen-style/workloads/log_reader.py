@@ -6,6 +6,7 @@ surely nothing; what it had been given until then is evidence all the same.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,10 +23,14 @@ QUIET_READINGS = 10
 """In a row, when everything is healed: there will be nothing more."""
 
 
+def json_value(read: Read) -> Any:
+    return json.loads(read.value)
+
+
 class LogReader:
     """The reader of one thread. The next client of the thread goes on where the last one was."""
 
-    def __init__(self, places: Sequence[Place], decode: Callable[[bytes], Any]) -> None:
+    def __init__(self, places: Sequence[Place], decode: Callable[[Read], Any]) -> None:
         self._places = list(places)
         self._decode = decode
         self._next = dict.fromkeys(self._places, 0)
@@ -81,14 +86,14 @@ class LogReader:
             quiet = 0 if self._next != before else quiet + 1
 
     def _take(self, read: Read, taken: dict[Place, list[list[Any]]]) -> None:
-        taken[read.place].append([read.offset, self._decode(read.value)])
+        taken[read.place].append([read.offset, self._decode(read)])
         self._next[read.place] = max(self._next[read.place], read.offset + 1)
 
 
 class LogReaders:
     """The readers of all threads of a run. The final reading starts from the beginning with each client."""
 
-    def __init__(self, lives: Lives, places: Sequence[Place], decode: Callable[[bytes], Any]) -> None:
+    def __init__(self, lives: Lives, places: Sequence[Place], decode: Callable[[Read], Any]) -> None:
         self._lives = lives
         self._places = places
         self._decode = decode

@@ -14,7 +14,7 @@ from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Place
 from workloads.lives import CRASH, Finale, Lives, crash, failed
-from workloads.log_reader import LogReaders
+from workloads.log_reader import LogReaders, json_value
 from workloads.workload import WorkloadOptions
 
 TOPIC = "set"
@@ -31,7 +31,7 @@ class Set:
         self._places = [Place(self._lives.named(TOPIC), partition) for partition in range(max(1, options.keys // 2))]
         self._finale = Finale(range(min(_FINAL_READERS, options.processes)))
         self._elements = 0
-        self._readers = LogReaders(self._lives, self._places, json.loads)
+        self._readers = LogReaders(self._lives, self._places, json_value)
 
     def client_settings(self, base: ClientSettings, process: int) -> ClientSettings:
         return replace(

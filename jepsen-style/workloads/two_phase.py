@@ -24,7 +24,7 @@ from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientSettings, PreparingClient, WorkClient
 from operations import Completion, Invocation, Place
 from workloads.lives import CRASH, Finale, Lives, crash, one_of
-from workloads.log_reader import LogReaders
+from workloads.log_reader import LogReaders, json_value
 from workloads.transacting import AbortedOnPurpose, Pauses
 from workloads.workload import WorkloadOptions
 
@@ -70,7 +70,7 @@ class TwoPhase:
         """Processes that have completed what they found at their start."""
         self._unfinished = set(range(options.processes))
         """Threads that are to complete what they have prepared, at the end."""
-        self._readers = LogReaders(self._lives, self._places, json.loads)
+        self._readers = LogReaders(self._lives, self._places, json_value)
 
     def client_settings(self, base: ClientSettings, process: int) -> ClientSettings:
         return replace(

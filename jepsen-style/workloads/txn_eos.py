@@ -23,7 +23,7 @@ from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientSettings, Read, WorkClient
 from operations import Completion, Invocation, Place
 from workloads.lives import CRASH, Drain, Finale, Lives, crash, failed
-from workloads.log_reader import LogReaders
+from workloads.log_reader import LogReaders, json_value
 from workloads.transacting import Ending, Pauses, ending_of, in_transaction
 from workloads.workload import WorkloadOptions
 
@@ -57,7 +57,7 @@ class TxnEos:
         self._fed = self._feeds = self._attempts = 0
         self._initialised: dict[int, None] = {}
         self._subscribed: dict[int, None] = {}
-        self._readers = LogReaders(self._lives, [*self._inputs, *self._outputs], json.loads)
+        self._readers = LogReaders(self._lives, [*self._inputs, *self._outputs], json_value)
         self._asked_committed: dict[int, None] = {}
 
     def _is_feeder(self, process: int) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from barnabas.kraft.controller.full_directories import hand_over_full, note_full
+from barnabas.kraft.controller.gatherings import starting_with, stopping_with
 from barnabas.kraft.controller.partition_change import Replicas
 from barnabas.kraft.controller.partition_notes import Located
 from barnabas.kraft.controller.partitions import (
@@ -238,8 +239,6 @@ def broker_heartbeat(
             response.should_shut_down = True
         else:
             records = yield from _start_controlled_shutdown(state, broker)
-            offset = state.next_offset + len(records) - 1
-            state.effects.append(partial(session.start_controlled_shutdown, offset))
     elif request.want_fence and not broker.fenced:
         records = yield from fence_records(state, broker, "it asked to be fenced")
     elif not request.want_fence and broker.fenced and caught_up and not broker.in_controlled_shutdown:
@@ -293,25 +292,39 @@ def _may_stop(state: ControllerState, broker: BrokerImage, shutdown_offset: int)
     return True
 
 
-def _start_controlled_shutdown(state: ControllerState, broker: BrokerImage) -> Steps[list[Message]]:
-    state.notes.note(
-        DecisionKind.LIFECYCLE,
-        f"broker {broker.id}",
-        f"broker {broker.id} begins its controlled shutdown",
-        cause="it asked to stop, and its leaderships move away first",
-        broker_epoch=broker.epoch,
-    )
+def _start_controlled_shutdown(state: ControllerState, first: BrokerImage) -> Steps[list[Message]]:
+    """Move the leaderships of `first` away, and of all that asked to stop with it. They may stop once all active
+    brokers have applied the records."""
+    brokers = stopping_with(state.image, state.sessions, first)
     records: list[Message] = []
-    if not broker.in_controlled_shutdown:
-        records.append(
-            BrokerRegistrationChangeRecord(
-                broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN
-            )
+    for broker in brokers:
+        state.notes.note(
+            DecisionKind.LIFECYCLE,
+            f"broker {broker.id}",
+            f"broker {broker.id} begins its controlled shutdown",
+            cause="it asked to stop, and its leaderships move away first",
+            broker_epoch=broker.epoch,
         )
-    partitions = yield from partitions_in_isr(state, broker.id)
-    cause = f"controlled shutdown of broker {broker.id}"
-    records += yield from partition_changes(state, cause, partitions, BrokerMoves(leaving=(broker.id,)))
+        if not broker.in_controlled_shutdown:
+            records.append(
+                BrokerRegistrationChangeRecord(
+                    broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN
+                )
+            )
+    ids = tuple(broker.id for broker in brokers)
+    partitions = yield from partitions_in_isr(state, *ids)
+    cause = f"controlled shutdown of {_named(ids)}"
+    records += yield from partition_changes(state, cause, partitions, BrokerMoves(leaving=ids))
+    offset = state.next_offset + len(records) - 1
+    for session in map(state.sessions.get, ids):
+        if session is not None:
+            state.effects.append(partial(session.start_controlled_shutdown, offset))
     return records
+
+
+def _named(ids: Sequence[int]) -> str:
+    """`broker 1`, or `brokers 1, 2`"""
+    return f"broker{'s' if len(ids) > 1 else ''} {', '.join(map(str, sorted(ids)))}"
 
 
 def fence_records(
@@ -349,22 +362,29 @@ def _fence(
     return records
 
 
-def _unfence_records(state: ControllerState, broker: BrokerImage, applied_offset: int) -> Steps[list[Message]]:
-    """Unfence the broker, then let it lead partitions without a leader."""
-    state.notes.note(
-        DecisionKind.FENCING,
-        f"broker {broker.id}",
-        f"broker {broker.id} is unfenced",
-        cause="it asked for it, and has applied the metadata log past its own registration",
-        broker_epoch=broker.epoch,
-        fenced=0,
-        metadata_applied=applied_offset,
-    )
+def _unfence_records(state: ControllerState, first: BrokerImage, applied_offset: int) -> Steps[list[Message]]:
+    """Unfence the broker, and all that asked for it with it; then let them lead partitions without a leader."""
+    brokers = starting_with(state.image, state.sessions, first)
+    for broker in brokers:
+        session = state.sessions.get(broker.id)
+        state.notes.note(
+            DecisionKind.FENCING,
+            f"broker {broker.id}",
+            f"broker {broker.id} is unfenced",
+            cause="it asked for it, and has applied the metadata log past its own registration",
+            broker_epoch=broker.epoch,
+            fenced=0,
+            metadata_applied=applied_offset if session is None else session.metadata_offset,
+        )
     leaderless = yield from leaderless_partitions(state)
-    cause = f"broker {broker.id} is unfenced"
+    ids = tuple(broker.id for broker in brokers)
+    cause = f"{_named(ids)} {'is' if len(ids) == 1 else 'are'} unfenced"
     return [
-        BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=UNFENCE),
-        *(yield from partition_changes(state, cause, leaderless, BrokerMoves(returning=broker.id))),
+        *(
+            BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=UNFENCE)
+            for broker in brokers
+        ),
+        *(yield from partition_changes(state, cause, leaderless, BrokerMoves(returning=ids))),
     ]
 
 

@@ -19,7 +19,6 @@ from barnabas.kraft.metadata.features import (
     ELR_VERSION,
     KRAFT_VERSION,
     METADATA_VERSION,
-    METADATA_VERSION_NAMES,
     SUPPORTED_FEATURES,
     unmet_dependency,
 )
@@ -153,9 +152,6 @@ def _metadata_version_refusal(
     state: ControllerState, level: int, upgrade_type: int, proposed: Mapping[str, int]
 ) -> str | None:
     current = state.image.features.metadata_version
-    if level not in METADATA_VERSION_NAMES:
-        known = f"from {min(METADATA_VERSION_NAMES)} to {max(METADATA_VERSION_NAMES)}"
-        return f"Invalid metadata.version {level}. Valid versions are {known}."
     if level < current:
         refused = f"Unsupported metadata.version downgrade from {current} to {level}."
         lost = losses(state.image, level)

@@ -139,9 +139,9 @@ class PartitionChange:
             return
         record.leader = leader
         if leader in self._elr:
-            self.isr = (leader,)
-            alone_is_enough = self.rules.min_insync_replicas <= 1
-            self._elr = () if alone_is_enough else tuple(it for it in self._elr if it != leader)
+            self.isr = tuple(it for it in self.replicas if it == leader or self._may_join(it))
+            are_enough = len(self.isr) >= self.rules.min_insync_replicas
+            self._elr = () if are_enough else tuple(it for it in self._elr if it not in self.isr)
         elif unclean:
             # No other replica is known to match this leader's log: the ISR is the leader alone, and records
             # that only others held are lost.
@@ -168,6 +168,11 @@ class PartitionChange:
                 if self.rules.may_lead(candidate):
                     return candidate, True
         return NO_LEADER, False
+
+    def _may_join(self, replica: int) -> bool:
+        """True for an eligible replica that can follow a leader now. It has every committed record, as in the ISR, so
+        it need not be proposed for it."""
+        return replica in self._elr and self.rules.may_lead(replica) and self.rules.has_room(replica)
 
     def _holds_all_committed(self, replica: int) -> bool:
         return replica in (self.isr or self._elr)

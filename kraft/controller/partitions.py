@@ -101,8 +101,8 @@ class BrokerMoves:
 
     leaving: Replicas = ()
     """They leave ISRs together and may not lead, although the image still has them as active."""
-    returning: int = NO_LEADER
-    """It may lead, although the image still has it as fenced."""
+    returning: Replicas = ()
+    """They may lead, although the image still has them as fenced."""
     restarted_uncleanly: int = NO_LEADER
     """It leaves ISRs and ELRs: its log may lack records that it had acknowledged."""
     directories: tuple[bytes, ...] = ()
@@ -153,7 +153,7 @@ def _who_may_lead(image: MetadataImage, partition: PartitionImage, moves: Broker
         broker = brokers.get(broker_id)
         if broker is None or broker_id in (*moves.leaving, moves.restarted_uncleanly):
             return False
-        if not broker.active and broker_id != moves.returning:
+        if not broker.active and broker_id not in moves.returning:
             return False
         return broker_id in partition.replicas and broker.has_online_directory(partition.directory_of(broker_id))
 
@@ -166,7 +166,7 @@ def partition_changes(
     """Records that take leaving brokers out of ISRs and elect leaders where that is needed or newly possible."""
     records: list[Message] = []
     gone = (*moves.leaving, moves.restarted_uncleanly)
-    brokers = tuple(f"broker {it}" for it in (*gone, moves.returning) if it != NO_LEADER)
+    brokers = tuple(f"broker {it}" for it in (*gone, *moves.returning) if it != NO_LEADER)
     noted = 0
     for located in partitions:
         topic, _, partition = located

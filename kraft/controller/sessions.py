@@ -23,6 +23,10 @@ class BrokerSession:
     controlled shutdown."""
     full_directories: tuple[bytes, ...] = ()
     """Ids of its log directories that have no room."""
+    wants_to_stop: bool = False
+    """Its last heartbeat asked for a controlled shutdown, perhaps one that is not decided on yet."""
+    wants_to_serve: bool = False
+    """It is fenced, has caught up, and its last heartbeat asked to be unfenced."""
 
     def start_controlled_shutdown(self, offset: int) -> None:
         """The broker stops once all active brokers have applied the log up to `offset`."""

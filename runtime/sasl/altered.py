@@ -13,7 +13,8 @@ from barnabas.protocol.sasl.mechanism import ServerMechanisms
 from barnabas.protocol.sasl.plain import PLAIN
 from barnabas.protocol.sasl.scram_credentials import SCRAM_MECHANISMS
 from barnabas.protocol.sasl.session import SessionRules
-from barnabas.runtime.sasl.options import JAAS_KEY, MECHANISMS_KEY, SaslOptions, SaslOptionsError
+from barnabas.runtime.sasl.options import SaslOptions, SaslOptionsError
+from barnabas.settings.listener_values import JAAS_KEY, MECHANISMS_KEY
 
 MakeMechanisms = Callable[[SaslOptions], ServerMechanisms]
 """Raises SaslOptionsError."""

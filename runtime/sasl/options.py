@@ -9,12 +9,11 @@ from barnabas.protocol.sasl.jaas import JaasError, LoginModule, parse_jaas
 from barnabas.protocol.sasl.session import DEFAULT_MAX_RECEIVE_BYTES
 from barnabas.runtime.sasl.numbers import whole_number
 from barnabas.settings.errors import SettingsError
+from barnabas.settings.listener_values import JAAS_KEY, MECHANISMS_KEY
 
 GSSAPI = "GSSAPI"
 """Kafka's default of all keys that name mechanisms."""
 
-JAAS_KEY = "sasl.jaas.config"
-MECHANISMS_KEY = "sasl.enabled.mechanisms"
 MECHANISM_KEY = "sasl.mechanism"
 MAX_REAUTH_KEY = "connections.max.reauth.ms"
 MAX_RECEIVE_KEY = "sasl.server.max.receive.size"

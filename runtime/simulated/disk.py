@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from barnabas.runtime.simulated.inode import Inode
 from barnabas.runtime.simulated.process import SimulatedProcess
@@ -216,6 +216,13 @@ class SimulatedDisk:
     def sync_soon(self, path: str) -> None:
         self._process.check_alive()
 
+    def sync_together(self, paths: Sequence[str]) -> Sequence[str]:
+        for path in paths[:1]:
+            self._take_descriptor(path)
+            self._begin_change("sync", path)
+            self._store.sync_all()
+        return ()
+
     def sync_directory(self, path: str) -> None:
         self._take_descriptor(path)
         self._begin_change("sync", path)
@@ -228,6 +235,11 @@ class SimulatedDisk:
     def modified_ms(self, path: str) -> int:
         self._process.check_alive()
         return self._store.file(path).modified_ms
+
+    def changed_ns(self, path: str) -> int:
+        self._process.check_alive()
+        entry = self._store.find(path)
+        return entry.changes if isinstance(entry, Directory) else self._store.file(path).modified_ms * 1_000_000
 
     def read_bytes(self, path: str) -> bytes:
         self._process.check_alive()

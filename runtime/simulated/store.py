@@ -22,11 +22,13 @@ DEFAULT_CAPACITY_BYTES = 64 * 1024**3
 class Directory:
     """Entries by name, now and after a power cut."""
 
-    __slots__ = ("durable", "entries")
+    __slots__ = ("changes", "durable", "entries")
 
     def __init__(self) -> None:
         self.entries: dict[str, Inode | Directory] = {}
         self.durable: dict[str, Inode | Directory] = {}
+        self.changes = 0
+        """Number of times that entries changed; stands for the time of the last change."""
 
 
 Entry = Inode | Directory
@@ -180,6 +182,14 @@ class Store:
                 kept.append(change)
         self._pending = kept
 
+    def sync_all(self) -> None:
+        """Make everything durable."""
+        for change in self._pending:
+            change.apply()
+        self._pending = []
+        for _, inode in self.files():
+            inode.sync()
+
     def grow(self, inode: Inode, by_bytes: int) -> bool:
         """Account for a file's growth; False if there is no room for it."""
         if inode.linked:
@@ -270,6 +280,7 @@ class Store:
 
     def _change(self, parts: list[tuple[Directory, str, Entry | None, Entry | None]]) -> None:
         for directory, name, _, new in parts:
+            directory.changes += 1
             if new is None:
                 directory.entries.pop(name)
             else:
@@ -282,6 +293,7 @@ class Store:
             self.used_bytes -= len(entry.cached)
 
     def _restore(self, directory: Directory) -> None:
+        directory.changes += directory.entries != directory.durable
         directory.entries = dict(directory.durable)
         for name, entry in sorted(directory.entries.items()):
             if isinstance(entry, Directory):

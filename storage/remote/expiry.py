@@ -1,8 +1,9 @@
 """Core: which remote segments of a partition its leader deletes, and the log start offset that follows.
 
 Retention counts the whole log: what is remote, and what is only local. Segments go from the front, as long as a limit
-is exceeded. Besides go segments below the log start, those of epochs before the log's first one, and those whose copy
-or deletion was given up. The log start offset moves first, so that nobody looks for what is being deleted.
+is exceeded. Besides go segments below the log start, those of epochs before the log's first one, those that compaction
+has replaced, and those whose copy or deletion was given up. The log start offset moves first, so that nobody looks for
+what is being deleted.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class ExpiryFacts:
     """-1 is no limit, as in the next one."""
     retention_bytes: int
     now_ms: int
+    superseded_kept_ms: int = 60_000
+    """Time for which readers that began before may go on in a segment that was replaced."""
     being_copied: Collection[bytes] = ()
     """Ids of segments that this broker copies, or stopped copying less than `ABANDONED_AFTER_MS` ago: the last record
     of such a copy may still be on its way."""
@@ -77,6 +80,9 @@ def expire(segments: PartitionSegments, facts: ExpiryFacts) -> Stepwise[Expiry]:
     yield None
     for segment in segments.unfinished():
         if _is_dangling(segment, facts):
+            expiry.add(segment)
+    for segment, since_ms in segments.superseded():
+        if facts.now_ms - since_ms >= facts.superseded_kept_ms:
             expiry.add(segment)
     for epoch, _ in facts.epochs:
         for segment in segments.unreferenced(epoch):

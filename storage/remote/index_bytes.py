@@ -15,6 +15,7 @@ from barnabas.storage.transaction_index import ENTRY_BYTES, AbortedTransaction, 
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
+OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES = _OFFSET_ENTRY.size, _TIME_ENTRY.size
 _ABORTED_ENTRY = struct.Struct(">hqqqq")
 _LAST_OFFSET = 3
 ENTRIES_IN_A_STEP = 1_000
@@ -39,6 +40,16 @@ def offset_at_time(index: bytes, base_offset: int, timestamp: int) -> int:
     if slot < 0:
         return base_offset
     return base_offset + int(_TIME_ENTRY.unpack_from(index, slot * _TIME_ENTRY.size)[1])
+
+
+def last_position(entry: bytes, base_offset: int) -> int:
+    """The position in the last entry of an offset index, of which these are the last bytes; 0 if it is empty."""
+    return _offset_entry(entry, base_offset, 0).position if entry else 0
+
+
+def last_timestamp(entry: bytes) -> int:
+    """The largest timestamp of a time index, of which these are the last bytes; -1 if it is empty."""
+    return int(_TIME_ENTRY.unpack(entry)[0]) if entry else -1
 
 
 def aborted_in(

@@ -1,7 +1,7 @@
 """Core: the segments that a tiered log keeps on the local disk.
 
 Local retention deletes only what is remote, or below the log start offset. Its limits are `local.retention.ms` and
-`local.retention.bytes`; -2 stands for those of the whole log.
+`local.retention.bytes`; -2 stands for those of the whole log, which are none if it is only compacted.
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ class LocalExtent(NamedTuple):
 def local_limits(config: TopicConfig) -> tuple[int, int]:
     """(milliseconds, bytes); -1 is no limit."""
     retention_ms, retention_bytes = config.local_retention_ms, config.local_retention_bytes
+    is_kept = config.compacts and not config.deletes
+    whole_ms, whole_bytes = (-1, -1) if is_kept else (config.retention_ms, config.retention_bytes)
     return (
-        config.retention_ms if retention_ms == AS_THE_WHOLE else retention_ms,
-        config.retention_bytes if retention_bytes == AS_THE_WHOLE else retention_bytes,
+        whole_ms if retention_ms == AS_THE_WHOLE else retention_ms,
+        whole_bytes if retention_bytes == AS_THE_WHOLE else retention_bytes,
     )
 
 

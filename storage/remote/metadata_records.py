@@ -29,8 +29,6 @@ from barnabas.storage.remote.segment import (
     SegmentUpdate,
 )
 
-REMOTE_METADATA_TOPIC = "__remote_log_metadata"
-
 VERSION = 0
 """Version of each type of record."""
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 import trio
 
@@ -28,13 +25,12 @@ def test_gaps_that_a_leader_gave_are_flushed_and_that_is_written_down() -> None:
         directories = LogDirectories.open(world.disk, ["/data"], 1, world.chance, uuid_to_string(bytes(16)))
         directories.load(lambda topic: TopicConfig(), 0)
         logs = [directories.make(NewLog(topic, 0, bytes(16), TopicConfig()), 0) for topic in ("gaps", "whole")]
-        partitions: list[Any] = [SimpleNamespace(log=log, topic=log and log.topic, index=0) for log in logs]
         for log, offsets in zip(logs, [(0, 7, 8), (0, 1, 2)], strict=True):
             assert log is not None
             for offset in offsets:
                 log.append_as_follower(bytearray(numbered(offset)), 0)
         with trio.fail_after(60):
-            await flush_logs(world, LogStore(directories, world), partitions)
+            await flush_logs(world, LogStore(directories, world))
         noted = read_offsets(world.disk, f"/data/{RECOVERY_POINT_CHECKPOINT}")
         assert noted == {("gaps", 0): 9, ("whole", 0): 0}
 

@@ -161,6 +161,21 @@ def test_a_restart_knows_what_is_clean() -> None:
     play(story)
 
 
+@pytest.mark.feature("CR-04", "CR-09")
+def test_records_in_place_of_truncated_ones_are_not_clean_after_a_crash() -> None:
+    async def story(bench: Bench) -> None:
+        log = bench.log("compact", 50)
+        await until(lambda: log.cleaned_to == 50 and log.cleaning.phase is Phase.IDLE)
+        await until(lambda: bench.checkpoint(CLEANER_OFFSET_CHECKPOINT) == {("compact", 0): 50})
+        log.truncate_to(20)
+        assert bench.checkpoint(CLEANER_OFFSET_CHECKPOINT) == {("compact", 0): log.cleaned_to}
+        assert log.cleaned_to == 20
+        log.truncate_fully_and_start_at(10)
+        assert bench.checkpoint(CLEANER_OFFSET_CHECKPOINT) == {}
+
+    play(story)
+
+
 @pytest.mark.feature("CR-02", "ST-10")
 def test_nothing_is_cleaned_before_it_is_written_down_that_it_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk has no room for the checkpoint. Retention makes some, and then a loss of power would find the gaps of

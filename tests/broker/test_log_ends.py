@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,6 @@ def test_a_directory_that_is_in_use_or_lost_is_reported(tmp_path: Path) -> None:
         ends_of(directory)
     unlock()
     (tmp_path / "file").write_text("")
-    two = settings_of(directory).model_copy(update={"log_dirs": [str(directory), str(tmp_path / "file" / "gone")]})
+    two = replace(settings_of(directory), log_dirs=[str(directory), str(tmp_path / "file" / "gone")])
     with pytest.raises(LogDirectoryError, match="gone is offline"):
         list_log_ends(RealDisk(), two, random.Random(1), now_ms=1)

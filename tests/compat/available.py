@@ -13,8 +13,8 @@ MISSING = ROOT / ".cache" / "compat" / "missing"
 FRANZ_GO = ROOT / ".cache" / "compat" / "share-group"
 """The program of franz-go, compiled by `install.sh`."""
 
-FAUST = ROOT / ".cache" / "compat" / "faust" / "bin" / "python"
-"""The Python that has faust-streaming, installed by `install.sh`."""
+APART = {name: ROOT / ".cache" / "compat" / name / "bin" / "python" for name in ("faust", "quixstreams")}
+"""The Pythons that have faust-streaming and quixstreams, installed by `install.sh`."""
 
 
 def missing() -> dict[str, tuple[str, str]]:
@@ -44,8 +44,8 @@ def lacking(client: str) -> str:
         return missing().get("kcat", ("", "there is no kcat; tests/compat/install.sh installs it"))[1]
     if client == "franz-go" and not FRANZ_GO.exists():
         return missing().get("franz-go", ("", "not compiled; tests/compat/install.sh does it"))[1]
-    if client == "faust" and not FAUST.exists():
-        return missing().get("faust", ("", "not installed; tests/compat/install.sh does it"))[1]
+    if client in APART and not APART[client].exists():
+        return missing().get(client, ("", "not installed; tests/compat/install.sh does it"))[1]
     if client == "java" and (shutil.which("java") is None or kafka_libs() is None):
         return missing().get("java", ("", "no Java with Kafka's jars; tests/compat/install.sh installs them"))[1]
     if client == "postgresql" and shutil.which("initdb") is None and not any(DEBIAN_POSTGRESQL.glob("*/bin/initdb")):

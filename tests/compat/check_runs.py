@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.cluster.local import code_environment
-from tests.compat.available import FAUST, kafka_libs
+from tests.compat.available import APART, kafka_libs
 from tests.compat.java import FLAGS
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "check"
@@ -56,4 +56,4 @@ def command_of(name: str) -> list[str]:
     libs = kafka_libs()
     if (EXAMPLES / f"{name}.java").exists() and libs is not None:
         return ["java", *FLAGS, "-cp", f"{libs}{os.sep}*", str(EXAMPLES / f"{name}.java")]
-    return [str(FAUST) if name.startswith("faust_") else sys.executable, str(EXAMPLES / f"{name}.py")]
+    return [str(APART.get(name.partition("_")[0], sys.executable)), str(EXAMPLES / f"{name}.py")]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What other people's programs need and the extra `compat` does not give: kcat, PostgreSQL, franz-go (through Go), faust, a JDK, Kafka's jars
+# What other people's programs need and the extra `compat` does not give: kcat, PostgreSQL, franz-go (through Go), faust, Quix Streams, a JDK, Kafka's jars
 # (through Maven). A run that must show every client is pytest --every-client. KAFKA_LIBS may name a directory that
 # already has the jars.
 set -uo pipefail
@@ -14,6 +14,8 @@ jars() {
         lacks java failed "Maven could not fetch Kafka's jars"
     elif ! maven_jars tests/compat/tiered-storage/pom.xml .cache/kafka-tiered-storage -DexcludeTransitive=true; then
         lacks java failed "Maven could not fetch Kafka's remote storage for tests"
+    elif [ "${1:-}" = nightly ] && ! maven_jars tests/compat/iceberg-rest/pom.xml .cache/iceberg-rest -DincludeScope=runtime; then
+        lacks java failed "Maven could not fetch Iceberg's REST catalogue for tests"
     fi
 }
 
@@ -27,19 +29,20 @@ franz_go() { # Go 1.21 and later fetch the version that go.mod asks for.
     fi
 }
 
-faust() { # It pins what other clients need newer or older, so it has an environment of its own.
-    local place=.cache/compat/faust
+apart() { # A framework that pins what other clients need newer or older has an environment of its own: NAME PACKAGE.
+    local place=.cache/compat/$1
     [ -e $place/complete ] && return 0
-    if .venv/bin/python -m venv $place && $place/bin/pip install -q faust-streaming; then
+    if .venv/bin/python -m venv $place && $place/bin/pip install -q "$2"; then
         touch $place/complete
     else
-        lacks faust failed "pip could not install faust-streaming"
+        lacks "$1" failed "pip could not install $2"
     fi
 }
 
 need kcat 'command -v kcat' kcat
 franz_go
-faust
+apart faust faust-streaming
+apart quixstreams quixstreams
 need postgresql 'command -v initdb || compgen -G "/usr/lib/postgresql/*/bin/initdb"' postgresql
-need java 'java_is_new_enough javac' openjdk-17-jdk-headless && jars
+need java 'java_is_new_enough javac' openjdk-17-jdk-headless && jars "$@"
 exit 0

@@ -27,6 +27,7 @@ CORRECT = [
     ("barnabas_exactly_once", EXACTLY + ORDERED, "raw sockets"),
     ("to_http", (*ORDERED, "--sink", "http"), "confluent-kafka"),
     ("faust_at_least_once", ORDERED, "faust"),
+    ("quixstreams_exactly_once", EXACTLY + ORDERED, "quixstreams"),
     ("KafkaStreamsExactlyOnce", EXACTLY + ORDERED, "java"),
 ]
 WRONG = [
@@ -38,6 +39,7 @@ WRONG = [
     ("unsafe_retries", ORDERED, {"reordered"}, "confluent-kafka"),
     ("aiokafka_transactions", EXACTLY, {"doubled"}, "aiokafka"),
     ("faust_background_tasks", (), {"lost"}, "faust"),
+    ("quixstreams_defaults", EXACTLY, {"doubled"}, "quixstreams"),
     ("KafkaStreamsDefaults", EXACTLY, {"doubled", "aborted"}, "java"),
     ("KafkaStreamsBuffer", EXACTLY, {"lost"}, "java"),
 ]

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 import pytest
 
+from barnabas.broker.groups.conversions import AT_ONCE_ITEMS
+from barnabas.broker.groups.upgrades import ITEM_BYTES
 from barnabas.runtime.disk import RealDisk
 from barnabas.storage.dump import dump_lines
 from tests.compat.foreign import Confluent, JavaConsole, Sent
@@ -280,6 +282,79 @@ def test_a_killed_member_is_missed(cluster_of_groups: RunningCluster, protocol: 
     cluster.wait_for("the survivor has all", lambda: len(survivor.partitions) == PARTITIONS, 60)
     survivor.stop()
     victim.stop()
+
+
+LONG_NAME = "n" * 9_000
+"""The ids of two members with this client id make a group so large that the coordinator converts it in turns."""
+
+
+class JavaMember(Member):
+    """Kafka's VerifiableConsumer with the classic protocol."""
+
+    def __init__(self, java: Java, settings: Path, topic: str, group: str) -> None:
+        super().__init__("java")
+        settings.write_text(f"client.id={LONG_NAME}\nheartbeat.interval.ms=500\n")
+        words = ("--topic", topic, "--group-id", group, "--session-timeout", "6000", "--command-config", str(settings))
+        command = java.command("verifiable-consumer", "--bootstrap-server", java.bootstrap, *words)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    def consume(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            event = json.loads(line)
+            if event["name"] == "partitions_assigned":
+                self.partitions = {each["partition"] for each in event["partitions"]}
+            elif event["name"] == "partitions_revoked":
+                self.partitions -= {each["partition"] for each in event["partitions"]}
+        assert self.stopped.is_set(), "it has ended by itself"
+
+    def stop(self) -> None:
+        self.stopped.set()
+        self.process.terminate()
+        super().stop()
+        self.process.wait(LEAVE_SECONDS)
+
+
+def check_conversions(cluster: RunningCluster, topic: str, group: str, old: list[Member]) -> None:
+    """A member with the consumer protocol joins their group and leaves it again."""
+    assert 4 * len(LONG_NAME) > AT_ONCE_ITEMS * ITEM_BYTES
+    for member in old:
+        member.start()
+    cluster.wait_for("both share", lambda: share(old), 60)
+    new = consumer_protocol(cluster.bootstrap_servers, topic, group)
+    new.start()
+    cluster.wait_for("the three share", lambda: share([*old, new]), 60)
+    new.stop()
+    cluster.wait_for("both share again", lambda: share(old), 60)
+    for member in old:
+        member.stop()
+
+
+@pytest.mark.client("confluent-kafka")
+@pytest.mark.feature("CG-16")
+def test_members_stay_while_their_large_group_is_converted(cluster_of_groups: RunningCluster) -> None:
+    cluster = cluster_of_groups
+    topic = cluster.create_topic("converted", PARTITIONS)
+    group = f"group of {topic}"
+    settings = {"client_id": LONG_NAME, "session_timeout_ms": 6000, "heartbeat_interval_ms": 500}
+    old: list[Member] = [ConfluentMember(cluster.bootstrap_servers, topic, group, **settings) for _ in range(2)]
+    check_conversions(cluster, topic, group, old)
+
+
+@pytest.mark.client("java")
+@pytest.mark.feature("CG-16")
+def test_javas_members_stay_while_their_large_group_is_converted(
+    cluster_of_groups: RunningCluster, tools: Java, tmp_path: Path
+) -> None:
+    cluster = cluster_of_groups
+    topic = cluster.create_topic("java", PARTITIONS)
+    group = f"group-of-{topic}"
+    old = [JavaMember(tools, tmp_path / str(number), topic, group) for number in range(2)]
+    try:
+        check_conversions(cluster, topic, group, list(old))
+    finally:
+        for member in old:
+            member.process.kill()
 
 
 @pytest.mark.client("kcat")

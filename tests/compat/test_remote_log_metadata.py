@@ -23,7 +23,7 @@ from barnabas.runtime.channel import Channel
 from barnabas.runtime.real import real_world
 from barnabas.settings.broker import BrokerSettings, load_broker_settings
 from barnabas.settings.properties import render_properties
-from barnabas.storage.remote.metadata_records import REMOTE_METADATA_TOPIC
+from barnabas.settings.remote_metadata import REMOTE_METADATA_TOPIC
 from barnabas.storage.remote.segment import RemotePartitionKey, RemoteSegment, SegmentState, SegmentUpdate
 from tests.compat.available import ROOT
 from tests.compat.java import Java

@@ -30,6 +30,8 @@ READY_SECONDS = 60.0
 
 SMALL = {"log.cleaner.dedupe.buffer.size": "2097152"}
 """Settings of each node unless the test chose them: many nodes share the memory of one machine."""
+REMOTE_STORAGE = "remote.log.storage.manager.class.name"
+"""Kafka's LocalTieredStorage makes a directory if the test names none."""
 PERSISTER = "group.share.persister.class.name"
 SHARE_STATE = {
     "share.coordinator.state.topic.replication.factor": "1",
@@ -41,10 +43,6 @@ SHARE_STATE = {
 
 _ANONYMOUS = "User:ANONYMOUS"
 _DEFAULT_PROTOCOLS = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
-
-
-TIER, TIER_FOLDER = "remote.log.storage.manager.class.name", "rsm.config.dir"
-"""Kafka's storage for tests makes a temporary folder of its own."""
 
 
 def _new_id() -> str:
@@ -92,8 +90,8 @@ class Cluster:
             settings = SHARE_STATE | settings
         if role == "broker":
             settings[HTTP_LISTENER] = f"127.0.0.1:{self.ports.draw()}"
-        if settings.get(TIER, "").endswith(".LocalTieredStorage"):
-            settings.setdefault(TIER_FOLDER, str(self.folder / "tier"))
+        if settings.get(REMOTE_STORAGE, "").endswith(".LocalTieredStorage"):
+            settings = {"rsm.config.dir": str(self.folder / "remote")} | settings
         for key in ("log.dir", "broker.id"):
             settings.pop(key, None)
         settings |= {"process.roles": role, "node.id": str(identity), "log.dirs": ",".join(log_dirs)}

@@ -58,7 +58,7 @@ class Node:
 
     @property
     def plaintext_port(self) -> int:
-        """The listener of a broker where it answers everything: HARNESS, or that of other brokers if it is in plain text."""
+        """The listener where a broker answers everything: HARNESS, or that of other brokers if it is in plain text."""
         protocols = self.settings.get("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT").split(",")
         pairs = [each.partition(":") for each in protocols]
         plaintext = {name.strip() for name, _, protocol in pairs if protocol == "PLAINTEXT"} & self.ports.keys()

@@ -31,8 +31,8 @@ from barnabas.runtime.quotas.requests import MutationQuota, RequestQuotas
 from barnabas.runtime.quotas.source import Client, QuotaType
 from barnabas.runtime.request import Request
 from barnabas.runtime.simulated import make_world, run_simulation
-from barnabas.settings.broker import BrokerSettings
 from barnabas.settings.errors import SettingsError
+from tests.broker.some_settings import some_settings
 
 
 class Clock:
@@ -168,7 +168,7 @@ def test_a_sensor_is_forgotten_after_an_hour_of_silence() -> None:
 
 
 def node_quotas(world, decisions: Decisions, **raw: str) -> NodeQuotas:
-    settings = BrokerSettings.model_construct(raw=raw)
+    settings = some_settings(raw=raw)
     return NodeQuotas(settings, QuotaWindows(), world, decisions, "broker 1")
 
 

@@ -181,6 +181,29 @@ def test_only_longest_logs_may_lead_and_one_of_them_can(
     assert len(partition.replicas) == count == len(set(partition.replicas))
 
 
+@pytest.mark.feature("TS-01")
+def test_a_topic_that_a_broker_saw_tiered_stays_tiered() -> None:
+    """Without the config, brokers would forget what is only in the store."""
+    ends = [
+        BrokerLogEnds(
+            "cluster",
+            broker,
+            7,
+            (
+                LogEnd("events", 0, EVENTS, directory(broker), 4, 50, is_tiered=broker == 2),
+                LogEnd("later", 0, LATER, directory(broker), 4, 50, is_tiered=broker == 2),
+            ),
+        )
+        for broker in (1, 2, 3)
+    ]
+    made = decided(image_of((1, 2, 3)), ends)
+    assert made.image.config(TOPIC_RESOURCE, "events") == {"retention.ms": "1", "remote.storage.enable": "true"}
+    assert made.image.config(TOPIC_RESOURCE, "later")["remote.storage.enable"] == "true"
+    assert "topic events: was tiered later, and gets remote.storage.enable=true" in made.notes
+    assert parse_log_ends(format_log_ends(ends[1]), "file") == ends[1]
+    assert decided(made.image, ends).notes == [], "it is known now"
+
+
 def test_the_file_says_what_was_listed() -> None:
     ends = both(ends_of(1, (0, -1, 0)), BrokerLogEnds("cluster", 1, 0, (LogEnd("old", 0, None, directory(1), 4, 5),)))
     assert parse_log_ends(format_log_ends(ends), "file") == ends

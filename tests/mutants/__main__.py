@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=20.0, help="for all rooms together (default: 20)")
     parser.add_argument("--sample", type=int, default=100, help="mutations of each room, at most (default: 100)")
     parser.add_argument("--seed", type=int, default=1, help="draws the sample (default: 1)")
-    parser.add_argument("--only", default="", help="mutate only files whose path contains this")
+    parser.add_argument("--only", default="", help="mutate only what is in FILE, or at FILE:LINE")
     parser.add_argument("--seeds", type=int, default=0, help="try survivors against so many seeds of the simulation")
     parser.add_argument("--at-least", type=float, default=0.0, metavar="PERCENT", help="fail below this score")
     parser.add_argument("--write", action="store_true", help=f"put the result into {PAGE.relative_to(ROOT)}")

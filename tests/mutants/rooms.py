@@ -30,7 +30,7 @@ ROOMS = {
     for room in (
         Room(
             "storage",
-            ("storage",),
+            ("storage", "storage/remote"),
             ("tests/storage", "tests/broker/test_log_cleaner.py", "tests/broker/test_gap_flushing.py"),
         ),
         Room("kraft/raft", ("kraft/raft",), ("tests/kraft/raft", "tests/kraft/node")),

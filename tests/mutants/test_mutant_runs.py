@@ -11,7 +11,9 @@ import pytest
 
 from tests.mutants.equivalent import JUDGED, Equivalents
 from tests.mutants.mutations import Mutation, mutations_of
-from tests.mutants.rooms import ROOMS, ROOT
+from tests.mutants.passing import Passing
+from tests.mutants.remembered import Remembered
+from tests.mutants.rooms import ROOMS, ROOT, Room
 from tests.mutants.scores import BEGIN, END, Score, survivors, table, write
 from tests.mutants.trying import EQUIVALENT, KILLED, SEED, SURVIVED, UNSEEN, Trial
 
@@ -60,15 +62,15 @@ RUN = """
 import json, sys, time
 from dataclasses import asdict
 from pathlib import Path
-from tests.mutants import trying
+from tests.mutants import passing, trying
 from tests.mutants.rooms import Room
 
 trying.PATIENCE_SECONDS, trying.ATTEMPTS = 1.0, 30
 root = Path(sys.argv[1])
 sys.path.insert(0, str(root))
-trying.SEED_TESTS = "seeds.py"
+trying.SEED_TESTS = passing.SEED_TESTS = "seeds.py"
 room = Room("weights", (".",), ("test_weights.py",), root)
-run = trying.Trying(room, 1, 100, time.monotonic() + 60, seeds=int(sys.argv[2]))
+run = trying.Trying(room, 1, 100, time.monotonic() + 600, seeds=int(sys.argv[2]))
 trying.try_room(run)
 print("RESULT", json.dumps([asdict(trial) for trial in run.trials]))
 """
@@ -99,6 +101,7 @@ def test_mutants_are_killed_or_survive(tmp_path: Path) -> None:
     assert outcomes[12, "- becomes +"] == (KILLED, "it takes too long")
     assert outcomes[17, "+ becomes -"] == (UNSEEN, "")
     assert (tmp_path / "weights.py").read_text() == CODE, "the file stays as it is"
+    assert outcomes_of(run_in(tmp_path, TESTS)) == outcomes, "with what was remembered"
 
 
 def test_seeds_are_tried_after_the_tests(tmp_path: Path) -> None:
@@ -113,6 +116,40 @@ def test_tests_that_fail_by_themselves_end_the_run(tmp_path: Path) -> None:
     ended = run_in(tmp_path, TESTS + "\n\ndef test_wrong():\n    assert larger(1, 1) == 2\n")
     assert ended.returncode != 0
     assert "tests fail without any mutation: test_weights.py::test_wrong" in ended.stderr
+
+
+def test_a_test_is_measured_again_when_one_of_its_files_changes(tmp_path: Path) -> None:
+    room = Room("kraft/weights", ("src",), ("test_a.py", "test_b.py"), tmp_path)
+    one, two, rig = tmp_path / "src" / "one.py", tmp_path / "src" / "two.py", tmp_path / "tests" / "rig.py"
+    test_a, test_b = tmp_path / "test_a.py", tmp_path / "test_b.py"
+    for path in (one, two, rig, test_a, test_b):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("")
+    seconds = {"test_a.py::x": 1.0, "test_b.py::y": 2.0, "test_b.py::z": 3.0}
+    lines = {str(one): {1: ["test_a.py::x"], 2: ["test_a.py::x", "test_b.py::y"]}, str(two): {5: ["test_b.py::z"]}}
+    passing = Passing(seconds, lines)
+
+    def known(*tests: str) -> list[str]:
+        return sorted(Remembered(room).known(tests or seconds).seconds)
+
+    assert known() == []
+    for changed, rest in (
+        (test_a, ["test_b.py::y", "test_b.py::z"]),
+        (test_b, ["test_a.py::x"]),
+        (one, ["test_b.py::z"]),
+        (two, ["test_a.py::x", "test_b.py::y"]),
+        (rig, []),
+    ):
+        Remembered(room).keep(passing)
+        assert Remembered(room).known(seconds) == passing
+        assert known("test_b.py::y", "test_b.py::new") == ["test_b.py::y"]
+        changed.write_text("changed")
+        assert known() == rest
+        found = Remembered(room).known(seconds)
+        assert found.joined(passing.only({*seconds} - {*rest})) == passing
+        changed.write_text("")
+    (tmp_path / ".cache" / "mutants" / "kraft-weights.json").write_text("{")
+    assert known() == []
 
 
 def trial(line: int, outcome: str) -> Trial:

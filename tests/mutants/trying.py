@@ -13,11 +13,9 @@ import random
 import resource
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from functools import cache, cached_property
-from itertools import chain
+from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -27,13 +25,12 @@ from hypothesis import Phase, settings
 
 from tests.mutants.equivalent import Equivalents
 from tests.mutants.mutations import Mutation, mutated, mutations_of
+from tests.mutants.passing import SEED_TESTS, Passing
+from tests.mutants.remembered import Remembered
 from tests.mutants.rooms import Room
 
 PROFILE = "mutants"
-SEED_TESTS = "tests/mutants/seeds.py"
 MOST_SEEDS = 50
-SECONDS_FOR_ONE = 20.0
-"""Tests that need longer together are not all tried; the quick ones, and those that are about the file, are."""
 PATIENCE_FACTOR, PATIENCE_SECONDS = 5.0, 5.0
 """A test that needs so many times its CPU time, and so many seconds more, is in an endless loop: it has noticed."""
 ATTEMPTS = 3
@@ -62,46 +59,6 @@ class Trial:
     seconds: float = 0.0
 
 
-@dataclass
-class Passing:
-    """Which tests pass by which line."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-    """CPU time by test."""
-    tests: dict[str, dict[int, list[str]]] = field(default_factory=dict)
-    """By file and line."""
-    failed: list[str] = field(default_factory=list)
-
-    @cached_property
-    def lines(self) -> dict[str, Counter[str]]:
-        """How many lines of each file each test passes by."""
-        found: dict[str, Counter[str]] = {}
-        for file, lines in self.tests.items():
-            for test in chain.from_iterable(lines.values()):
-                found.setdefault(test, Counter())[file] += 1
-        return found
-
-    def cost(self, test: str, file: str) -> float:
-        """CPU time of a test, divided by the part of its lines that are in this file: a model of one file is worth its
-        time, a story of a whole cluster is one of many."""
-        lines = self.lines[test]
-        return self.seconds[test] * lines.total() / lines[file]
-
-    def tests_for(self, mutation: Mutation, *, seeds: bool = False) -> list[str]:
-        """Tests that run the mutated line, the cheapest first, up to SECONDS_FOR_ONE; or all seeds that run it."""
-        file = str(mutation.path)
-        passing = self.tests.get(file, {}).get(mutation.line, [])
-        passing = [test for test in passing if test.startswith(SEED_TESTS) == seeds]
-        chosen: list[str] = []
-        seconds = 0.0
-        for test in sorted(passing, key=lambda test: (self.cost(test, file), test)):
-            seconds += 0.0 if seeds else self.seconds[test]
-            if chosen and seconds > SECONDS_FOR_ONE:
-                break
-            chosen.append(test)
-        return chosen
-
-
 @dataclass(slots=True)
 class Trying:
     """A pytest plugin that takes the place of the test loop."""
@@ -113,7 +70,7 @@ class Trying:
     ends_at: float
     """By `time.monotonic`."""
     only: str = ""
-    """Files whose path contains this."""
+    """Lines whose `path:number` contains this."""
     report: Callable[[Trial], None] = lambda trial: None
     seeds: int = 0
     """How many seeds of the simulation a survivor is tried against, at most."""
@@ -134,14 +91,18 @@ class Trying:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
         mutations = [each for path in self.room.files() for each in mutations_of(path)]
-        mutations = [each for each in mutations if self.only in str(each.path)]
+        mutations = [each for each in mutations if self.only in f"{each.path}:{each.line}"]
         self.possible = len(mutations)
         random.Random(f"{self.room.name} {self.seed}").shuffle(mutations)
         functions = loaded_functions({str(path) for path in self.room.files()})
         gc.collect()
         gc.freeze()
-        passing = self._passing_tests(items)
-        if passing.failed:
+        remembered = Remembered(self.room)
+        passing = remembered.known(items)
+        passing = passing.joined(self._measured({test: item for test, item in items.items() if test not in passing}))
+        if not passing.failed:
+            remembered.keep(passing)
+        else:
             self.error = f"tests fail without any mutation: {', '.join(passing.failed[:5])}"
             return True
         equivalents = Equivalents.read()
@@ -153,7 +114,9 @@ class Trying:
             self.report(trial)
         return True
 
-    def _passing_tests(self, items: dict[str, pytest.Item]) -> Passing:
+    def _measured(self, items: dict[str, pytest.Item]) -> Passing:
+        """Run them all, with a look at their lines."""
+
         def measure() -> str:
             passing = Passing()
             measured = coverage.Coverage(data_file=None, config_file=False, include=[str(p) for p in self.room.files()])
@@ -169,9 +132,7 @@ class Trying:
                 passing.tests[file] = {line: sorted(set(tests) & items.keys()) for line, tests in lines.items()}
             return json.dumps(asdict(passing))
 
-        result = json.loads(in_child(measure, None)[1])
-        tests = {file: {int(line): tests for line, tests in lines.items()} for file, lines in result["tests"].items()}
-        return Passing(result["seconds"], tests, result["failed"])
+        return Passing.read(json.loads(in_child(measure, None)[1])) if items else Passing()
 
     def _try(
         self,

@@ -109,6 +109,32 @@ def test_a_group_of_consumers_shows_its_lag_in_records_and_in_time(stage: Stage)
     trio.run(story)
 
 
+def test_a_group_that_was_opened_is_followed_while_a_browser_is_connected(stage: Stage) -> None:
+    async def story() -> None:
+        options: dict[str, Any] = {"bootstrap_servers": stage.bootstrap_servers}
+        await write(stage, "gates", 3)
+        async with Consumer("gates", group_id="board", auto_offset_reset="earliest", **options) as consumer:
+            while not await consumer.poll(timeout_ms=200):
+                pass
+            await consumer.commit()
+        now_ms, watched = 1_763_750_000_000, True
+        groups = stage.groups()
+        groups.now_ms, groups.is_watched = lambda: now_ms, lambda: watched
+        await groups.describe("board")
+        await write(stage, "gates", 4)
+        now_ms += 10_000
+        await groups.follow()
+        now_ms, watched = now_ms + 10_000, False
+        await groups.follow()
+        shown = (await groups.describe("board"))["history"]
+        assert [it[0] - now_ms for it in shown["samples"]] == [-20_000, -10_000, 0]
+        assert [it[1:] for it in shown["samples"]] == [[0, None, None], [4, 0.4, 0.0], [4, 0.0, 0.0]]
+        [topic] = shown["topics"]
+        assert (topic["topic"], topic["lag"], topic["written"]) == ("gates", 4, 0.0)
+
+    trio.run(story)
+
+
 def test_a_group_that_is_not_there_is_a_problem_in_one_line(stage: Stage) -> None:
     shown = trio.run(stage.groups().describe, "nobody")
     assert shown["group"] == "nobody" and "nobody" in shown["problem"] and "\n" not in shown["problem"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -35,12 +36,24 @@ COMMON: Mapping[str, Any] = {
     "partitions_left_out": 0,
 }
 NOW_MS = 1_763_750_000_000
+HISTORY = {
+    "interval_ms": 5_000,
+    "samples": [
+        [NOW_MS - 120_000, 4_000, None, None],
+        [NOW_MS - 115_000, None, None, None],
+        [NOW_MS - 60_000, 1_500, 12.25, 480.0],
+        [NOW_MS, 12, 0.0, 500.0],
+    ],
+    "topics": [{"topic": HOSTILE, "partitions": 3, "lag": 12, "written": 0.0, "read": 500.0}],
+    "topics_left_out": 2,
+}
 SHARE = {
     **COMMON,
     "group": "workers",
     "type": "share",
     "lag": 12,
     "lag_seconds": 3.5,
+    "history": HISTORY,
     "members": [
         {"member_id": "m-1", "client_id": HOSTILE, "host": "/10.0.0.7", "epoch": 4, "assignment": "jobs:0", "tasks": {}}
     ],
@@ -143,3 +156,31 @@ def test_a_streams_group_shows_tasks_and_epochs(page: Page, expect: Any) -> None
     expect(row).to_contain_text("0:0,1 1:21:3–")
     page.get_by_role("button", name="onerror").click()
     expect(page.locator("#group-body")).to_contain_text("not found.")
+
+
+def test_lag_over_time_is_a_drawing_a_sentence_and_a_table(page: Page, fake: FakePage, expect: Any) -> None:
+    page.get_by_role("button", name="workers").click()
+    figure = page.locator("#group-lag")
+    words = figure.locator("figcaption")
+    expect(words).to_contain_text("the lag was at most 4,000 records")
+    expect(words).to_contain_text("it was 12; 0/s written and 500/s read.")
+    drawing = figure.get_by_role("img")
+    assert drawing.get_attribute("aria-label") == words.text_content()
+    # The line is broken where the lag is unknown, and where nobody looked.
+    expect(figure.locator("path.lag")).to_have_attribute("d", re.compile(r"^M[^M]+M[^M]+M[^M]+$"))
+    topics = figure.get_by_role("region", name="Topics").locator("tbody tr")
+    expect(topics).to_have_text([f"{HOSTILE}3120/s500/s"])
+    expect(figure).to_contain_text("… and 2 more")
+    summary = figure.get_by_text("The same by the minute")
+    summary.focus()
+    page.keyboard.press("Enter")
+    minutes = figure.get_by_role("region", name="Lag by the minute").locator("tbody tr")
+    expect(minutes).to_have_count(3)
+    expect(minutes.nth(1)).to_contain_text("1,50012/s480/s")
+    # It stays open, and in focus, when the next answer comes.
+    later = [*HISTORY["samples"], [NOW_MS + 60_000, 0, 1.0, 2.0]]
+    fake.group["workers"] = {**SHARE, "history": {**HISTORY, "samples": later}}
+    expect(minutes).to_have_count(4)
+    expect(summary).to_be_focused()
+    page.get_by_role("button", name="app").click()
+    expect(figure).to_be_hidden()

@@ -8,6 +8,7 @@ from barnabas.settings.controller import ControllerSettings
 from barnabas.settings.definitions import definitions
 from barnabas.settings.effects import WITHOUT_EFFECT_YET
 from barnabas.settings.group import GROUP_KEYS
+from barnabas.settings.node import field_names
 from barnabas.settings.topic import BROKER_SYNONYMS
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +42,7 @@ def code_of_nodes() -> str:
 
 def test_a_setting_is_listed_exactly_if_no_code_reads_it() -> None:
     words = set(re.findall(r"\w+", code_of_nodes()))
-    fields = {**BrokerSettings.model_fields, **ControllerSettings.model_fields}
+    fields = field_names(BrokerSettings) | field_names(ControllerSettings)
     keys = {definition.attribute: name for name, definition in definitions("broker").items()}
     unread = {
         keys[field] for field in fields if field in keys and field not in words | READ_BY_THE_LOADER | OF_GROUPS

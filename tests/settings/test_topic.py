@@ -144,3 +144,20 @@ def test_tiering_is_switched_off_only_together_with_the_remote_data() -> None:
         validate_topic_configs({**now, "remote.log.delete.on.disable": "true"}, TIERED_CLUSTER, before)
         validate_topic_configs(now, TIERED_CLUSTER, {"remote.storage.enable": "false"})
 
+
+
+COMPACTED_TIERS = {**TIERED_CLUSTER, "barnabas.remote.storage.compacted.enable": "true"}
+COMPACTED = {"cleanup.policy": "compact"}
+
+
+@pytest.mark.feature("TS-01", "CR-02")
+def test_a_compacted_topic_is_tiered_from_its_creation_on_where_the_cluster_allows_it() -> None:
+    both = {**COMPACTED, "remote.storage.enable": "true", "local.retention.ms": "99999999999"}
+    assert validate_topic_configs(both, COMPACTED_TIERS).is_tiered, "the whole has no limit"
+    assert not TopicConfig.resolve(both, TIERED_CLUSTER).is_tiered
+    with pytest.raises(SettingsError, match="a compacted topic can only be tiered when it is created"):
+        validate_topic_configs(both, COMPACTED_TIERS, COMPACTED)
+    validate_topic_configs({**both, "segment.ms": "5000"}, COMPACTED_TIERS, both)
+    validate_topic_configs(both, COMPACTED_TIERS, {"remote.storage.enable": "true"})
+    with pytest.raises(SettingsError, match=r"must be at most retention\.ms"):
+        validate_topic_configs({**both, "cleanup.policy": "compact,delete"}, COMPACTED_TIERS)

@@ -336,6 +336,16 @@ def test_an_isr_grows_by_whom_its_leader_asks_for(partition: Partition) -> None:
     assert "[3] came into the ISR, its leader asked for []" in partition.broken
 
 
+@pytest.mark.feature("RE-07", "RE-08")
+def test_eligible_replicas_are_in_the_isr_of_the_one_that_is_elected(partition: Partition) -> None:
+    partition.changes(leader=-1, isr=(), elr=(1, 2), leader_epoch=2)
+    partition.changes(leader=2, isr=(1, 2), elr=(), leader_epoch=3)
+    assert partition.broken == ""
+    partition.changes(leader=-1, isr=(), elr=(1, 2), leader_epoch=4)
+    partition.changes(leader=2, isr=(2, 3), elr=(), leader_epoch=5)
+    assert "[2, 3] came into the ISR, its leader asked for [1, 2]" in partition.broken
+
+
 def test_an_isr_change_that_comes_late(partition: Partition) -> None:
     """It was asked for before somebody else left."""
     partition.changes(isr=(1, 2))

@@ -1,4 +1,4 @@
-"""Mistakes of tiered storage: the promises and the checkers must find each within a few seeds of `tiered`."""
+"""Mistakes of tiered storage: promises and checkers must find each within a few seeds of `tiered` or `table`."""
 
 from __future__ import annotations
 
@@ -26,3 +26,9 @@ SEEDS = range(1, 101)
 )
 def test_a_planted_mistake_is_found(name: str) -> None:
     assert is_found(name, (draw_plan(seed, "tiered") for seed in SEEDS))
+
+
+@pytest.mark.slow
+@pytest.mark.feature("FI-11", "TS-05", "CR-03")
+def test_a_planted_mistake_in_compacted_tiers_is_found() -> None:
+    assert is_found("tombstones-leave-disks", (draw_plan(seed, "table") for seed in SEEDS))

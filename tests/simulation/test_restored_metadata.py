@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 
 import pytest
@@ -36,8 +37,8 @@ SETTINGS = {
 class RestoredCluster(SimulatedClusterForTests):
     """A cluster whose disks are read and changed while its nodes are down."""
 
-    def __init__(self, seed: int, features: dict[str, int]) -> None:
-        super().__init__(seed=seed, settings=SETTINGS)
+    def __init__(self, seed: int, features: dict[str, int], settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(seed=seed, settings={**SETTINGS, **(settings or {})})
         self.chance = Random(f"{seed}/restore")
         self._features = features
         self._worlds: dict[str, World] = {}

@@ -73,6 +73,7 @@ class _Copied:
         if found is None:
             found = self._known[id(original)] = Directory()
             assert isinstance(found, Directory)
+            found.changes = original.changes
             found.entries = {name: self._one(entry) for name, entry in original.entries.items()}
             found.durable = {name: self._one(entry) for name, entry in original.durable.items()}
         assert isinstance(found, Directory)

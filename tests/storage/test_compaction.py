@@ -18,6 +18,7 @@ from barnabas.storage.cleaning import Event, Phase
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.offset_map import ENTRY_BYTES
 from tests.examples import examples
+from tests.protocol.records.test_legacy import message
 from tests.storage.cleaning_rig import (
     DAY_MS,
     RETENTION_MS,
@@ -107,6 +108,23 @@ def test_a_batch_that_loses_records_keeps_all_else(codec: Compression) -> None:
     assert after.records_count == 2
     assert after.base_timestamp == NOW_MS + 1, "the first record that is left"
     assert crc_is_valid(all_batches(log)[0], 0, after)
+
+
+@pytest.mark.feature("CR-07")
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("keys", ["abc", "aba"])
+def test_messages_of_old_formats_become_batches(magic: int, keys: str) -> None:
+    """Also those of which nothing is removed."""
+    log = Rig().open(ROOMY)
+    data = b"".join(message(at, b"v", magic=magic, key=key.encode()) for at, key in enumerate(keys))
+    log.append_as_follower(bytearray(data), NOW_MS)
+    log.set_high_watermark(3)
+    close_segments(log)
+    assert {header.magic for header in headers(log)} == {magic}
+    clean(log)
+    assert {header.magic for header in headers(log)} == {2}
+    kept = [(at, key, "v") for at, key in enumerate(keys) if key not in keys[at + 1 :]]
+    assert values(log) == kept
 
 
 @pytest.mark.feature("CR-07")

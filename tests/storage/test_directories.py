@@ -707,13 +707,13 @@ def test_checkpoints_wait_for_room() -> None:
     for _ in range(10):
         append(log)
     log.flush()
-    log.high_watermark = 4
+    log.set_high_watermark(4)
     directories.note_failures(directories.checkpoint_work()())
     path = "/logs/a/replication-offset-checkpoint"
     assert read_offsets(rig.disk, path) == {("orders", 0): 4}
     room = rig.store.capacity_bytes
     rig.store.capacity_bytes = rig.store.used_bytes
-    log.high_watermark = 9
+    log.set_high_watermark(9)
     directories.note_failures(directories.checkpoint_work()())
     assert directories.online and read_offsets(rig.disk, path) == {("orders", 0): 4}
     rig.store.capacity_bytes = room

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,11 +20,13 @@ from barnabas.protocol.records.control import EndTxn, build_end_txn_batch, build
 from barnabas.protocol.records.coordinator import encode_key, encode_versioned
 from barnabas.protocol.records.metadata import encode_metadata_record
 from barnabas.protocol.records.record import Record
-from barnabas.storage.dump import main
+from barnabas.storage.dump import dump_lines, main
+from barnabas.storage.producer_snapshot_format import encode_snapshot
+from barnabas.storage.producers import ProducerEntry, SequencedBatch
 from barnabas.storage.remote.metadata_records import encode
 from tests.examples import examples
 from tests.storage.remote.remote_rig import segment
-from tests.storage.rig import NOW_MS, batch
+from tests.storage.rig import NOW_MS, Rig, batch
 
 
 def dumped(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str], list[str]]:
@@ -185,3 +188,63 @@ def test_records_of_coordinators_are_decoded(tmp_path: Path, capsys: pytest.Capt
     key = encode_key(TransactionLogKey(transactional_id="x"))
     path.write_bytes(build_batch([Record(0, 1, key, None)]))
     assert dumped(capsys, str(path))[1][2].endswith("TransactionLogKey(transactional_id='x') tombstone")
+
+
+@pytest.mark.feature("ST-20")
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_every_field_of_a_batch_and_of_its_records_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], data: st.DataObject
+) -> None:
+    draw = data.draw
+    count, base, epoch = draw(st.integers(1, 3)), draw(st.sampled_from([0, 500])), draw(st.integers(-1, 4))
+    producer, append_time = draw(st.sampled_from([-1, 0, 9])), draw(st.none() | st.just(NOW_MS))
+    horizon, codec = draw(st.none() | st.just(NOW_MS + 7)), draw(st.sampled_from([0, 1, 4]))
+    values = draw(st.lists(st.sampled_from([None, b"", b"v", b"x" * 200, b"x" * 201]), min_size=count, max_size=count))
+    records = [Record(base + at, 10 + at, b"k" if at else None, value) for at, value in enumerate(values)]
+    options: Any = {"producer_id": producer, "producer_epoch": 2, "base_sequence": 5} if producer >= 0 else {}
+    options["transactional"] = producer >= 0 and draw(st.booleans())
+    built = build_batch(
+        records,
+        base_offset=base,
+        leader_epoch=epoch,
+        compression=codec,
+        log_append_time=append_time,
+        delete_horizon_ms=horizon,
+        **options,
+    )
+    last = base + count - 1
+    crc, time = int.from_bytes(built[17:21], "big"), NOW_MS if append_time is not None else 9 + count
+    parts = [f"offsets {base} to {last}", "at byte 0", f"{len(built)} bytes", f"{count} records", f"epoch {epoch}"]
+    parts += ["magic 2", {0: "none", 1: "gzip", 4: "zstd"}[codec], f"max timestamp {time}", f"crc {crc:08x}"]
+    parts += ["log append time"] if append_time is not None else []
+    parts += [f"producer {producer} epoch 2", f"sequence 5 to {4 + count}"] if producer >= 0 else []
+    parts += ["transactional"] if options["transactional"] else []
+    parts += [f"delete horizon {NOW_MS + 7}"] if horizon is not None else []
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(built)
+    status, out, err = dumped(capsys, str(path))
+    assert (status, err, out[1]) == (0, [], "  " + ", ".join(parts))
+    for at, (line, value) in enumerate(zip(out[2:], values, strict=True)):
+        shown = "null" if value is None else f"'{value[:200].decode()}'"
+        shown += f"… ({len(value)} bytes)" if value is not None and len(value) > 200 else ""
+        stamp = NOW_MS if append_time is not None else 10 + at
+        key = "'k'" if at else "null"
+        assert line == f"    offset {base + at} timestamp {stamp} key {key} value {shown}"
+
+
+@pytest.mark.feature("ST-12", "ST-20")
+@given(st.booleans(), st.integers(0, 3), st.integers(-1, 3), st.integers(1, 4))
+def test_producers(has_batch: bool, epoch: int, open_from: int, count: int) -> None:
+    entry = ProducerEntry(9)
+    entry.epoch, entry.coordinator_epoch, entry.last_timestamp = epoch, 6, 77
+    entry.transaction_first_offset = open_from
+    if has_batch:
+        entry.batches.append(SequencedBatch(5, 4 + count, 20, 19 + count, 77))
+    rig = Rig()
+    path = "/logs/00000000000000000003.snapshot"
+    rig.disk.open(path, create=True).pwrite(encode_snapshot([entry]), 0)
+    [line] = dump_lines(rig.disk, path)
+    where = f"last sequence {4 + count}, offsets 20 to {19 + count}" if has_batch else "last sequence -1, no batch"
+    state = f"transaction open from offset {open_from}" if open_from >= 0 else "no open transaction"
+    assert line == f"producer 9 epoch {epoch}, {where}, last timestamp 77, coordinator epoch 6, {state}"

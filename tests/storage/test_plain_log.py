@@ -17,6 +17,7 @@ from barnabas.protocol.records.record import Record
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.folder import Folder
 from barnabas.storage.log import PartitionLog
+from barnabas.storage.log_retention import deletable_to
 from barnabas.storage.recovery import LastRun
 from barnabas.storage.segment import Segment
 from tests.examples import examples
@@ -81,6 +82,7 @@ class Pair:
             retention_bytes=draw(st.sampled_from([-1, 0, 4 * SIZE, 8 * SIZE])),
             retention_ms=draw(st.sampled_from([-1, 0, 200])),
             file_delete_delay_ms=draw(st.sampled_from([0, 1_000])),
+            barnabas_delayed_delivery_enable=draw(st.sampled_from([False, False, True])),
         )
         self.noted = 0
         self.log = self.opened(clean=False)
@@ -241,16 +243,14 @@ class Pair:
 
     def retain(self) -> None:
         now_ms = NOW_MS + self.draw(st.integers(0, 700))
-        ends = [*(segment.base_offset for segment in self.segments[1:]), self.end]
-        sizes = [segment.size_bytes for segment in self.segments]
-        count = 0
-        while count < len(ends) - 1 and ends[count] <= min(self.start, self.watermark):
-            count += 1
-        for due in (self.is_too_much, self.is_too_old):
-            while count < len(ends) and ends[count] <= self.watermark and due(sizes, count, now_ms):
-                if count == len(ends) - 1 and not sizes[count]:
-                    break
-                count += 1
+        upper = self.watermark
+        if self.config.barnabas_delayed_delivery_enable:
+            # What waits for its delivery is not deleted, however old it is; nothing is, where that is not known.
+            self.log.pending_from = self.draw(st.none() | st.integers(0, self.end))
+            upper = min(upper, self.log.pending_from or 0)
+        bases = [*(segment.base_offset for segment in self.segments), self.end]
+        assert deletable_to(self.log, now_ms) == bases[self.count_due(now_ms, self.watermark)]
+        count = self.count_due(now_ms, upper)
         assert self.log.delete_old_segments(now_ms) == count
         if count == len(self.segments):
             self.segments.append(PlainSegment(self.end))
@@ -261,6 +261,20 @@ class Pair:
         work = self.log.deletion_work(now_ms)
         if work is not None:
             work()
+
+    def count_due(self, now_ms: int, upper: int) -> int:
+        """Segments at the front that are below the start, or too many or too old up to `upper`."""
+        ends = [*(segment.base_offset for segment in self.segments[1:]), self.end]
+        sizes = [segment.size_bytes for segment in self.segments]
+        count = 0
+        while count < len(ends) - 1 and ends[count] <= min(self.start, self.watermark):
+            count += 1
+        for due in (self.is_too_much, self.is_too_old):
+            while count < len(ends) and ends[count] <= upper and due(sizes, count, now_ms):
+                if count == len(ends) - 1 and not sizes[count]:
+                    break
+                count += 1
+        return count
 
     def is_too_much(self, sizes: list[int], place: int, now_ms: int) -> bool:
         limit = self.config.retention_bytes
@@ -283,12 +297,18 @@ class Pair:
         if clean:
             self.log.close()
             self.noted = self.durable = self.end
+        base = self.segments[0].base_offset
         self.rig.kill()
         self.log = self.opened(clean=clean)
         self.log.set_high_watermark(self.watermark)
-        for segment in self.segments:
-            segment.indexed = None
         self.segments[-1].since_index = 0
+        if not clean:
+            first = max(place for place, each in enumerate(self.segments) if each.base_offset <= max(self.noted, base))
+            for segment in self.segments[first:]:
+                # It is scanned, and indexed as if it was appended.
+                batches, segment.batches, segment.indexed, segment.since_index = segment.batches, [], [], 0
+                for batch in batches:
+                    segment.add(batch, self.config.index_interval_bytes)
         if not clean:
             # A kill loses the epochs without a batch, which nobody has flushed.
             self.epochs = self.log.epochs.entries()
@@ -327,6 +347,14 @@ class Pair:
         if plain.indexed is not None:
             assert [tuple(entry) for entry in entries] == plain.indexed
         self.check_time_index(segment, plain, [entry[0] for entry in entries])
+        self.check_memory(segment)
+
+    def check_memory(self, segment: Segment) -> None:
+        """A log of thousands of segments keeps little of the closed ones in memory."""
+        from_end = len(self.log.segments) - self.log.segments.index(segment)
+        assert len(segment._boundaries) <= 32 and len(segment._cursors) <= 16
+        assert from_end == 1 or not any(index._tail for index in segment._indexes)
+        assert from_end <= 2 or not segment._boundaries, "readers at the tail may still look for the end of the last"
 
     def check_time_index(self, segment: Segment, plain: PlainSegment, indexed: list[int]) -> None:
         """Each entry is the largest time so far and the first batch with it. There is one for each offset index entry,

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.batch import read_header
 from barnabas.runtime.world import Disk
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.folder import Folder
 from barnabas.storage.indexes import PAGE_BYTES
 from barnabas.storage.log import PartitionLog
+from barnabas.storage.recovery import LastRun
 from barnabas.storage.segment_scan import SCAN_BYTES
 from tests.examples import examples
 from tests.storage.rig import DIRECTORY, NOW_MS, Rig, all_batches, all_offsets, append, batch, numbered, small_segments
@@ -25,9 +28,9 @@ def path(base_offset: int, suffix: str = ".log") -> str:
     return f"{DIRECTORY}/{base_offset:020d}{suffix}"
 
 
-def filled(rig: Rig, count: int = 23) -> PartitionLog:
+def filled(rig: Rig, count: int = 23, config: TopicConfig = CONFIG) -> PartitionLog:
     """Segments of five records: 0, 5, 10, 15 and the active one at 20."""
-    log = rig.open(CONFIG)
+    log = rig.open(config)
     for step in range(count):
         append(log, batch(1, timestamp=NOW_MS + step), leader_epoch=step // 10)
     return log
@@ -159,6 +162,26 @@ def test_a_lost_tail_before_a_later_segment_is_not_a_gap() -> None:
 
 
 @pytest.mark.feature("ST-10")
+@pytest.mark.parametrize("lost_power", [False, True])
+def test_a_segment_behind_a_truncated_gap_survives_a_kill(lost_power: bool) -> None:
+    """A follower of a compacted log was cut inside a gap, and closed its segment. After a power loss nobody knows."""
+    rig = Rig()
+    log = rig.open(CONFIG)
+    for offset in (0, 5):
+        log.append_as_follower(bytearray(numbered(offset)), NOW_MS)
+    assert log.truncate_to(3) == 3
+    log.roll(NOW_MS)
+    for offset in (3, 4):
+        log.append_as_follower(bytearray(numbered(offset)), NOW_MS)
+    rig.kill()
+    last_run = LastRun(lost_power=lost_power)
+    again = PartitionLog.open(
+        Folder(rig.disk, DIRECTORY), key=("orders", 0), config=CONFIG, now_ms=NOW_MS, last_run=last_run
+    )
+    assert all_offsets(again) == ([0] if lost_power else [0, 3, 4])
+
+
+@pytest.mark.feature("ST-10")
 @pytest.mark.parametrize("seed", range(8))
 def test_replacements_of_lost_records_are_not_durable_yet(seed: int) -> None:
     """The recovery point is behind the lost records, and must not be applied to their successors."""
@@ -283,16 +306,19 @@ def test_batches_larger_than_what_is_read_at_once() -> None:
 
 
 @pytest.mark.feature("ST-10", "ST-06", "ST-07")
-def test_recovery_makes_the_indexes_that_appends_make() -> None:
+@pytest.mark.parametrize("batches", [0, 1, 2])
+def test_recovery_makes_the_indexes_that_appends_make(batches: int) -> None:
+    """An interval of so many batches is exceeded by one more."""
     rig = Rig()
-    log = filled(rig)
+    config = replace(CONFIG, index_interval_bytes=batches * len(batch()))
+    log = filled(rig, config=config)
     log.close()
     names = [name for name in rig.names() if name.endswith("index")]
     before = {name: rig.disk.read_bytes(f"{DIRECTORY}/{name}") for name in names}
     for name in names:
         overwrite(rig.disk, f"{DIRECTORY}/{name}", b"\x01" * 33, 0)
     rig.kill()
-    rig.open(CONFIG).close()
+    rig.open(config).close()
     assert {name: rig.disk.read_bytes(f"{DIRECTORY}/{name}") for name in names} == before
 
 

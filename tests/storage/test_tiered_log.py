@@ -225,18 +225,6 @@ def test_a_crash_while_it_begins_leaves_a_part_of_the_former_log_or_all_of_it() 
     raise AssertionError("it never came to its end")
 
 
-@pytest.mark.feature("TS-08")
-def test_truncation_below_the_first_file_keeps_what_is_remote() -> None:
-    log = filled(Rig())
-    log.flush()
-    assert copied(log, 8) == 16
-    log.delete_old_segments(NOW_MS)
-    log.truncate_to(13)
-    assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 13, 13)
-    assert log.epochs.entries() == [(0, 0), (1, 10)]
-    assert log.highest_copied_offset == 12
-
-
 @pytest.mark.feature("TS-07")
 def test_copies_beyond_a_truncation_count_no_longer() -> None:
     log = filled(Rig())

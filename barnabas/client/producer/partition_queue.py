@@ -24,6 +24,7 @@ from barnabas.client.metadata import TopicPartition
 from barnabas.client.producer.memory_records_builder import ProducerId
 from barnabas.client.producer.producer_batch import NO_SEQUENCE, ProducerBatch
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.primitives import ZERO_UUID
 from barnabas.protocol.records.batch import add_to_sequence
 
 NEVER_APPENDED = frozenset(
@@ -43,6 +44,7 @@ NEVER_APPENDED = frozenset(
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
         ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
         ErrorCode.POLICY_VIOLATION,
@@ -56,7 +58,8 @@ NEVER_APPENDED = frozenset(
     }
 )
 """Errors that a broker returns before it appends. After any other error the batch may be in a log that survives: a
-leader may answer NOT_LEADER_OR_FOLLOWER when it resigns while the followers already fetch."""
+leader may answer NOT_LEADER_OR_FOLLOWER when it resigns while the followers already fetch. A topic id that is unknown
+after the append was deleted, and its log with it."""
 
 ID_LOST = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
 SEQUENCE_BROKEN = ID_LOST | {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
@@ -110,6 +113,7 @@ class PartitionQueue:
         self._retry_at_ms = 0
         self._proven = not settings.idempotent
         """Whether a batch with the present producer id was acknowledged."""
+        self._topic_id = ZERO_UUID
         self._broken = False
         """A sequence was given up or refused: no batch numbered after it will be accepted."""
 
@@ -166,6 +170,12 @@ class PartitionQueue:
         batch.attempts += 1
         batch.drained_ms = now_ms
         batch.sent_as_first = batch is self._undecided[0]
+
+    def addressed(self, topic_id: bytes) -> None:
+        """A batch goes to this topic. One that was deleted and created again has another id, and knows no producer."""
+        if topic_id != self._topic_id:
+            self._topic_id = topic_id
+            self._proven = not self._settings.idempotent
 
     def wake_at_ms(self) -> int | None:
         """Earliest end of a linger, a retry backoff or a delivery timeout."""

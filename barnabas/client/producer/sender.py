@@ -308,6 +308,7 @@ class Sender:
             topic = topics.get(name)
             if topic is None:
                 topic = topics[name] = TopicProduceData(name=name, topic_id=self._cluster.topic_id(name))
+            self._queue(batch).addressed(topic.topic_id)
             topic.partition_data.append(PartitionProduceData(index=index, records=batch.encoded))
         return ProduceRequest(
             transactional_id=None if self._admission is None else self._admission.transactional_id,

@@ -2,6 +2,7 @@
 
 import { tableOf } from "./access_table.js";
 import { element, setText } from "./element.js";
+import { LagChart } from "./lag_chart.js";
 import { ListView } from "./list_view.js";
 import { clock, count, duration, isNumber, NOTHING } from "./numbers.js";
 
@@ -53,7 +54,7 @@ const SPANS = [
 ];
 
 export class Groups extends ListView {
-  /** `parts` and `others` as in `ListView`. */
+  /** `parts` and `others` as in `ListView`; `parts.lag` is the figure for `LagChart`. */
   constructor(parts, others) {
     const columns = (button) => [
       ["group", "who", button],
@@ -62,6 +63,7 @@ export class Groups extends ListView {
       ["protocol", "protocol"],
     ];
     super(parts, others, { name: "groups", one: "group", kinds: TYPES, columns });
+    this.chart = new LagChart(parts.lag);
     setInterval(() => this.shown && !document.hidden && this.chosen && this.describe(), REFRESH_MS);
   }
 
@@ -74,6 +76,7 @@ export class Groups extends ListView {
     setText(title, answer.group);
     setText(facts, answer.problem ? "" : summary(answer));
     const sections = answer.problem ? [element("p", { class: "plain" }, answer.problem)] : sectionsOf(answer);
+    this.chart.show(answer.history);
     body.replaceChildren(...sections);
   }
 }

@@ -197,6 +197,7 @@ const groups = new Groups(
     detail: at("group"),
     title: at("group-title"),
     facts: at("group-facts"),
+    lag: at("group-lag"),
     body: at("group-body"),
   },
   [access],

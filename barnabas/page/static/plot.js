@@ -28,8 +28,8 @@ export function decadeAbove(value) {
   return 10 ** Math.ceil(Math.log10(Math.max(value, 1)) - 1e-9);
 }
 
-/** Runs of samples with a number, split at missing ones. */
-function runs(samples, key) {
+/** Runs of samples with a number, split at missing ones and where none came for a while. */
+function runs(samples, key, brokenAfterMs) {
   const all = [];
   let run = null;
   let last = null;
@@ -38,7 +38,7 @@ function runs(samples, key) {
       run = null;
       continue;
     }
-    if (run === null || sample.atMs - last > BROKEN_AFTER_MS) all.push((run = []));
+    if (run === null || sample.atMs - last > brokenAfterMs) all.push((run = []));
     run.push(sample);
     last = sample.atMs;
   }
@@ -47,15 +47,15 @@ function runs(samples, key) {
 
 const point = (x, y) => `${x.toFixed(1)} ${y.toFixed(1)}`;
 
-export function line(samples, key, x, y) {
-  return runs(samples, key)
+export function line(samples, key, x, y, brokenAfterMs = BROKEN_AFTER_MS) {
+  return runs(samples, key, brokenAfterMs)
     .map((run) => `M${run.map((sample) => point(x(sample.atMs), y(sample[key]))).join("L")}`)
     .join("");
 }
 
 /** The area below the line, down to a base. */
-export function area(samples, key, x, y, base) {
-  return runs(samples, key)
+export function area(samples, key, x, y, base, brokenAfterMs = BROKEN_AFTER_MS) {
+  return runs(samples, key, brokenAfterMs)
     .map((run) => {
       const top = run.map((sample) => point(x(sample.atMs), y(sample[key]))).join("L");
       return `M${point(x(run[0].atMs), base)}L${top}L${point(x(run.at(-1).atMs), base)}Z`;

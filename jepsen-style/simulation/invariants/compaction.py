@@ -12,8 +12,9 @@ from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.control import read_end_txn
 from barnabas.protocol.records.record import Record, decode_records
 from simulation.ghosts import Batch
+from workloads.table import TOPIC as TABLE_TOPIC
 
-COMPACTED_TOPICS = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC})
+COMPACTED_TOPICS = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC, TABLE_TOPIC})
 
 
 def is_rest(left: Batch, committed: Batch) -> bool:
@@ -59,6 +60,17 @@ def last_of_each_key(batches: Iterable[Batch]) -> dict[bytes, Record]:
         else:
             takes_effect(decode_records(batch.data))
     return last
+
+
+def came_back(committed: Iterable[Batch], left: Iterable[Batch]) -> Iterator[Record]:
+    """Records of keys that were deleted, where the tombstone is gone."""
+    kept = [record for batch in left for record in decode_records(batch.data)]
+    offsets = {record.offset for record in kept}
+    deleted = {key: record.offset for key, record in last_of_each_key(committed).items() if record.value is None}
+    for record in kept:
+        tombstone = None if record.key is None else deleted.get(record.key)
+        if tombstone is not None and tombstone not in offsets:
+            yield record
 
 
 def missing(committed: Iterable[Batch], left: Iterable[Batch]) -> Iterator[Record]:

@@ -132,6 +132,9 @@ class MembershipPromises:
         asked = self._wishes.get(key, {}).get((before.leader_epoch, before.partition_epoch), frozenset())
         if image.leader_epoch > before.leader_epoch:
             asked |= {image.leader}
+            if image.leader in before.elr:
+                # All of these have every committed record; those that work are in sync with the one that is elected.
+                asked |= {*before.elr}
         self._findings.check(
             new <= asked,
             lambda: f"{key}: {sorted(new)} came into the ISR, its leader asked for {sorted(asked)}: {before}, {image}",

@@ -276,12 +276,12 @@ class PartitionPromises:
             self._findings.report(f"{key}: {still_open}")
 
     def consumed(self, key: PartitionKey, offset: int, value: bytes | None) -> None:
-        """A client was given this record."""
+        """A client was given this record; a tombstone as one with an empty value."""
         if self.is_nobodys(key.topic):
             return
         found = self._record(key, offset)
         self._findings.check(
-            found is not None and found.value == value,
+            found is not None and (found.value or b"") == (value or b""),
             lambda: f"{key}: a consumer was given {value!r} at {offset}, where {found and found.value!r} is committed",
         )
 
@@ -300,7 +300,7 @@ class PartitionPromises:
                 self._findings.report(
                     f"{key}: {node_id} ends at {end}, committed is up to {partition.ghost.end_offset}"
                 )
-            if key.topic in COMPACTED_TOPICS:
+            if key.topic in COMPACTED_TOPICS and replica.log.local_log_start_offset == replica.log.log_start_offset:
                 replica.reader.forget()
                 left = replica.reader.batches(replica.log.log_start_offset, end)
                 for record in missing(partition.ghost.batches, left):

@@ -5,19 +5,21 @@
 - Nothing is copied before it is committed, nor while a transaction in it is open.
 - A log that begins behind remote segments knows the producers that wrote them. (Its epochs are held to the committed
   ones as those of any log.)
+- Where a topic is compacted, both parts of a log together have the last record of each key, and none of a key whose
+  tombstone is gone.
 
 What is remote is read from the committed records of the metadata topic, not from what a broker made of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from barnabas.broker.remote.segment_store import partition_prefix
 from barnabas.protocol.errors import MalformedMessage
 from barnabas.protocol.primitives import uuid_to_string
-from barnabas.protocol.records.batch import read_header
+from barnabas.protocol.records.batch import iterate_batches, read_header
 from barnabas.protocol.records.record import decode_records
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.names import LOG_SUFFIX, offset_file_name
@@ -26,7 +28,8 @@ from barnabas.storage.remote.partition_segments import PartitionSegments
 from barnabas.storage.remote.segment import PartitionDelete, RemotePartitionKey, RemoteSegment
 from barnabas.storage.remote.shared_range import shared_end
 from simulation.findings import Findings
-from simulation.ghosts import Batch, GhostLog
+from simulation.ghosts import Batch, GhostLog, LogReader
+from simulation.invariants.compaction import COMPACTED_TOPICS, came_back, is_rest, missing
 from simulation.invariants.partitions import PartitionPromises
 from simulation.invariants.places import PartitionKey
 
@@ -34,13 +37,16 @@ METADATA_TOPIC = "__remote_log_metadata"
 
 Find = Callable[[str], bytes | None]
 """The object of a key, as the store has it now."""
+Content = Callable[[int, str], bytearray | None]
 
 
 class TierPromises:
     """One per universe."""
 
-    def __init__(self, findings: Findings, partitions: PartitionPromises, find: Find) -> None:
+    def __init__(self, findings: Findings, partitions: PartitionPromises, find: Find, content: Content) -> None:
+        """`content`: the bytes of a node's file."""
         self._findings = findings
+        self._content = content
         self._partitions = partitions
         self._find = find
         self._segments: dict[RemotePartitionKey, PartitionSegments] = {}
@@ -69,6 +75,7 @@ class TierPromises:
             return
         self._findings.count("local log starts moved")
         self._check_remote(key, node_id, log, max(before, log.log_start_offset))
+        self._check_keys(key, node_id, log)
 
     def began_behind_remote(self, key: PartitionKey, node_id: int, log: PartitionLog) -> None:
         """A replica has begun its log again, behind remote segments."""
@@ -87,6 +94,7 @@ class TierPromises:
             lambda: f"{key}: {node_id} begins at {log.log_start_offset}, and nothing was to be deleted",
         )
         self._check_remote(key, node_id, log, log.log_start_offset)
+        self._check_keys(key, node_id, log)
         only_remote = log.local_log_start_offset - log.log_start_offset
         self._findings.count("offsets that are only remote at the end", only_remote)
 
@@ -106,17 +114,24 @@ class TierPromises:
                 )
                 return
             end = shared_end(segment, offset, log.epochs, log.log_end_offset)
-            wrong = self._wrong_bytes(segment, ghost, end)
+            wrong = self._wrong_bytes(segment, ghost, end, is_compacted=key.topic in COMPACTED_TOPICS)
             if wrong is not None:
                 self._findings.report(f"{key}: {node_id} has its first record at {local_start}; {segment} {wrong}")
                 return
             offset = end
 
-    def _wrong_bytes(self, segment: RemoteSegment, ghost: GhostLog, end: int) -> str | None:
+    def _wrong_bytes(self, segment: RemoteSegment, ghost: GhostLog, end: int, *, is_compacted: bool) -> str | None:
         data = self._find(_log_key(segment))
         if data is None:
             return "is not in the store"
         if self._verified.get(segment.segment_id, -1) >= end:
+            return None
+        if is_compacted:
+            for batch in _batches(data, segment.start_offset, end):
+                known = ghost.at(batch.base_offset)
+                if known is None or not is_rest(batch, known):
+                    return f"holds {batch} where {known} was committed"
+            self._verified[segment.segment_id] = end
             return None
         expected = b"".join(
             batch.data for batch in ghost.batches if segment.start_offset <= batch.base_offset < end
@@ -125,6 +140,31 @@ class TierPromises:
             return f"holds something else than what was committed up to {end}"
         self._verified[segment.segment_id] = end
         return None
+
+    def _check_keys(self, key: PartitionKey, node_id: int, log: PartitionLog) -> None:
+        """A log that does not have the newest records may lack what they made void."""
+        ghost = self._partitions.ghost(key)
+        if key.topic not in COMPACTED_TOPICS or log.log_end_offset < ghost.end_offset:
+            return
+        self._findings.count("compacted logs read in both tiers")
+        local = LogReader(log, lambda path: self._content(node_id, path))
+        left = [*self._remote_batches(key, log), *local.batches(log.local_log_start_offset, ghost.end_offset)]
+        for record in missing(ghost.batches, left):
+            self._findings.report(f"{key}: {node_id} lacks {record}, which holds for its key")
+        for record in came_back(ghost.batches, left):
+            self._findings.report(f"{key}: {node_id} has {record}, and the tombstone of its key is gone")
+
+    def _remote_batches(self, key: PartitionKey, log: PartitionLog) -> Iterator[Batch]:
+        """The batches that readers get from the part that is only remote."""
+        segments, offset = self._segments_of(key, log), log.log_start_offset
+        while segments is not None and offset < log.local_log_start_offset:
+            segment = segments.segment_for(log.epochs.epoch_for_offset(offset), offset)
+            data = None if segment is None else self._find(_log_key(segment))
+            if segment is None or data is None:
+                return
+            end = min(shared_end(segment, offset, log.epochs, log.log_end_offset), log.local_log_start_offset)
+            yield from _batches(data, offset, end)
+            offset = end
 
     def _check_producers(self, key: PartitionKey, node_id: int, log: PartitionLog) -> None:
         if log.producers is None:
@@ -168,6 +208,16 @@ class TierPromises:
             if segments is None:
                 segments = self._segments[change.key] = PartitionSegments(change.key)
             segments.apply(change)
+
+
+def _batches(data: bytes, start_offset: int, end_offset: int) -> Iterator[Batch]:
+    """Those that reach `start_offset` and begin before `end_offset`."""
+    for position, header in iterate_batches(data):
+        if header.base_offset >= end_offset:
+            return
+        if header.last_offset >= start_offset:
+            content = data[position : position + header.size_bytes]
+            yield Batch(header.base_offset, header.next_offset, header.partition_leader_epoch, content)
 
 
 def _log_key(segment: RemoteSegment) -> str:

@@ -62,6 +62,13 @@ class ThreeMachines:
         assert run(shlex.split(self.here(line))[1:]) == 0, self._capsys.readouterr().err
         return self._capsys.readouterr().out
 
+    def command_for(self, line: str, first: str, name: str) -> str:
+        """Runs a command that is on the page for the node `first`, in one line or several, for another one."""
+        on_page = re.sub(r" \\\n +", " ", PAGE)
+        assert f"   {line.replace(self.cluster_id, 'CLUSTER_ID')}\n" in on_page
+        assert run(shlex.split(self.here(line.replace(first, name)))[1:]) == 0, self._capsys.readouterr().err
+        return self._capsys.readouterr().out
+
     def start(self, name: str) -> None:
         """By the ExecStart of the unit that the page's command prints."""
         assert run(["systemd", self.here(f"/etc/barnabas/{name}.properties")]) == 0
@@ -194,4 +201,45 @@ def test_a_controller_is_added_and_another_removed(machines: ThreeMachines) -> N
     voters = machines.command("barnabas cluster quorum -b 10.0.0.1:9092")
     assert [line.split()[0] for line in voters.splitlines() if "voter" in line or "leader " in line[4:]][-1] == "104"
     machines.stop(ADDED)
+    machines.stop_all()
+
+
+@pytest.mark.slow
+@pytest.mark.feature("OP-07", "OP-03")
+def test_all_controllers_lost_their_disks(
+    machines: ThreeMachines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    machines.cluster_id = machines.command("barnabas storage random-uuid").strip()
+    for name in NODES:
+        config = machines.here(f"/etc/barnabas/{name}.properties")
+        assert run(["storage", "format", "--cluster-id", machines.cluster_id, "--config", config]) == 0
+        machines.start(name)
+    machines.wait("barnabas cluster describe -b 10.0.0.1:9092", lines=5)
+    machines.command("barnabas topics create flights --partitions 3 -b 10.0.0.1:9092")
+    records = tmp_path / "records"
+    records.write_text("departed\nlanded")
+    produce = ["produce", "flights", str(records), "-q", "-b", machines.here("10.0.0.1:9092,10.0.0.2:9092")]
+    assert run(produce) == 0
+    machines.stop_all()
+    for name in NODES[:3]:
+        shutil.rmtree(tmp_path / "var" / name)
+
+    for name in NODES[3:]:
+        machines.command_for(
+            "barnabas storage log-ends --config /etc/barnabas/broker-1.properties --to broker-1.ends", "broker-1", name
+        )
+    for name in NODES[:3]:
+        machines.command_for(
+            "barnabas storage restore --config /etc/barnabas/controller-101.properties "
+            f"--from /var/lib/barnabas/broker-2 --cluster-id {machines.cluster_id} "
+            "--log-ends broker-1.ends --log-ends broker-2.ends --log-ends broker-3.ends",
+            "controller-101",
+            name,
+        )
+    for name in [*NODES[:3], "broker-3", "broker-1", "broker-2"]:
+        machines.start(name)
+    machines.wait(CONSUME, lines=2)
+    assert run(produce) == 0
+    machines.wait(CONSUME, lines=4)
     machines.stop_all()

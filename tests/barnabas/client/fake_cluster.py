@@ -49,6 +49,7 @@ from barnabas.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from barnabas.protocol.records.batch import iterate_batches, read_header, set_base_offset_and_epoch
@@ -100,6 +101,8 @@ class FakePartition:
                 self.producers.pop(header.producer_id, None)
             self.producer_epochs[header.producer_id] = header.producer_epoch
         known = self.producers.setdefault(header.producer_id, [])
+        if header.has_producer_id and header.base_sequence > 0 and not self.end_offset:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # KAFKA-15591
         if header.has_producer_id and header.base_sequence >= 0 and known:
             for first, last, offset in known[-5:]:
                 if (first, last) == (header.base_sequence, header.last_sequence):
@@ -129,6 +132,7 @@ class FakeCluster:
     def __init__(self, universe: Universe) -> None:
         self.universe = universe
         self.topics: dict[str, FakeTopic] = {}
+        self._created = 0
         self.script: Script = lambda broker, partition: None
         self.hints = True
         """Whether responses name the new leader (KIP-951)."""
@@ -145,7 +149,8 @@ class FakeCluster:
 
     def create(self, name: str, partitions: int = 1) -> list[FakePartition]:
         made = [FakePartition(leader=index % 3 + 1) for index in range(partitions)]
-        self.topics[name] = FakeTopic(bytes([len(self.topics) + 1]) * 16, made)
+        self._created += 1
+        self.topics[name] = FakeTopic(bytes([self._created]) * 16, made)
         return made
 
     async def run_broker(self, broker: int, world: World) -> None:
@@ -232,6 +237,9 @@ class FakeCluster:
         responses = []
         broken = False
         for data in message.topic_data:
+            if not data.name and all(known.topic_id != data.topic_id for known in self.topics.values()):
+                responses.append(_unknown_topic(data))
+                continue
             _, topic = self._topic(data.name, data.topic_id)
             answers = []
             for part in data.partition_data:
@@ -363,6 +371,14 @@ class FakeCluster:
             for wanted in message.topic_partitions or []
         ]
         return elect_leaders.ElectLeadersResponse(replica_election_results=results)
+
+
+def _unknown_topic(data: TopicProduceData) -> TopicProduceResponse:
+    answers = [
+        PartitionProduceResponse(index=each.index, error_code=ErrorCode.UNKNOWN_TOPIC_ID, base_offset=-1)
+        for each in data.partition_data
+    ]
+    return TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers)
 
 
 SETTINGS = ClusterSettings(request_timeout_ms=2000, retry_backoff_ms=20, retry_backoff_max_ms=200)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import trio
 
@@ -25,11 +27,10 @@ def cluster_of(universe: Universe, nursery: trio.Nursery, *servers: str) -> Simu
     """Three controllers, and three brokers that know only these servers."""
     cluster = SimulatedCluster(universe, nursery)
     for node in cluster.brokers:
-        node.settings = node.settings.model_copy(
-            update={
-                "controller_quorum_voters": [],
-                "controller_quorum_bootstrap_servers": [Endpoint(server, CONTROLLER_PORT) for server in servers],
-            }
+        node.settings = replace(
+            node.settings,
+            controller_quorum_voters=[],
+            controller_quorum_bootstrap_servers=[Endpoint(server, CONTROLLER_PORT) for server in servers],
         )
     return cluster
 

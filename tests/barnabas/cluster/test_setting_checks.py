@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import trio
@@ -15,8 +17,8 @@ from barnabas.runtime.simulated import Universe, make_world, run_simulation
 
 def set_to(cluster: SimulatedCluster, name: str, key: str, value: int) -> None:
     node = cluster.nodes[name]
-    changed = {key.replace(".", "_"): value, "raw": {**node.settings.raw, key: str(value)}}
-    node.settings = node.settings.model_copy(update=changed)
+    changed: dict[str, Any] = {key.replace(".", "_"): value, "raw": {**node.settings.raw, key: str(value)}}
+    node.settings = replace(node.settings, **changed)
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import trio
 
+from barnabas.client.admin import Admin, NewTopic
 from barnabas.cluster.simulated import SimulatedCluster
-from barnabas.runtime.simulated import Universe, run_simulation
+from barnabas.runtime.simulated import Universe, make_world, run_simulation
 
 
 @pytest.mark.feature("MB-05")
@@ -28,6 +29,34 @@ def test_brokers_do_not_wait_for_controllers_that_are_gone() -> None:
         return took
 
     assert run_simulation(1, story) < 4
+
+
+@pytest.mark.feature("MB-05", "OP-08")
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_cluster_that_was_stopped_as_a_whole_comes_back_in_sync_and_balanced(seed: int) -> None:
+    """Each partition changes once for the stop and once for the start."""
+
+    async def story(universe: Universe) -> None:
+        async with trio.open_nursery() as nursery:
+            cluster = SimulatedCluster(universe, nursery)
+            cluster.up()
+            await cluster.wait_ready()
+            async with cluster.client(make_world("client", universe)) as client:
+                await Admin.over(client).create_topics([NewTopic("t", 12, 3)])
+            await cluster.down()
+            for controller in cluster.controllers:
+                cluster.start(controller.node.name)
+            await trio.sleep(5)
+            cluster.up()
+            await cluster.wait_ready()
+            broker = cluster.nodes["broker-1"].broker
+            assert broker is not None
+            for partition in broker.metadata.image.topics.by_name["t"].partitions.values():
+                assert (partition.leader, partition.isr) == (partition.replicas[0], partition.replicas)
+                assert (partition.leader_epoch, partition.partition_epoch) == (2, 2)
+            nursery.cancel_scope.cancel()
+
+    run_simulation(seed, story)
 
 
 @pytest.mark.feature("MB-05")

@@ -9,9 +9,10 @@ from typing import Any
 
 import duckdb
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import Catalog
 
 from barnabas.cli.main import run
+from barnabas.lake.catalogs import CatalogAddress, open_catalog
 
 
 @dataclass
@@ -21,17 +22,27 @@ class Lake:
     folder: Path
     bootstrap: str
     capsys: pytest.CaptureFixture[str]
+    elsewhere: CatalogAddress | None = None
+    """Another catalogue and warehouse than those below `folder`."""
+
+    @property
+    def address(self) -> CatalogAddress:
+        own = CatalogAddress(f"sqlite:///{self.folder}/lake.db", str(self.folder / "lake"))
+        return self.elsewhere or own
 
     @property
     def uri(self) -> str:
-        return f"sqlite:///{self.folder}/lake.db"
+        return self.address.uri
 
     @property
     def options(self) -> list[str]:
-        return ["--catalog", self.uri, "--warehouse", str(self.folder / "lake"), "--bootstrap-server", self.bootstrap]
+        address = self.address
+        warehouse = ["--warehouse", address.warehouse] if address.warehouse else []
+        properties = [word for item in address.properties.items() for word in ("--catalog-property", "=".join(item))]
+        return ["--catalog", address.uri, *warehouse, *properties, "--bootstrap-server", self.bootstrap]
 
-    def catalog(self) -> SqlCatalog:
-        return SqlCatalog("barnabas", uri=self.uri)
+    def catalog(self) -> Catalog:
+        return open_catalog(self.address)
 
     def table(self, topic: str) -> Any:
         return self.catalog().load_table(identifier(topic))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyiceberg.expressions import AlwaysTrue
 
 from barnabas.dev.embedded import EmbeddedServers
+from barnabas.lake.config import read_file
 from barnabas.lake.iceberg_writing import write_rows
 from barnabas.lake.progress import COMMIT_ID, DEAD_LETTER_FILES, EPOCH, OFFSETS, progress_of
 from barnabas.sync import Producer
@@ -266,3 +268,29 @@ def test_a_catalogue_that_cannot_be_opened_is_one_line(
         assert run(words) in (1, 2)
         [line] = capsys.readouterr().err.strip().splitlines()
         assert message in line
+
+
+def test_each_table_may_have_settings_of_its_own(lake: Lake, tmp_path: Path, barnabas_broker: EmbeddedServers) -> None:
+    topics = {"often": 5, "whole": 0}
+    with Producer(bootstrap_servers=str(barnabas_broker)) as producer:
+        for topic in topics:
+            for number in range(5):
+                producer.send(topic, value=b"%d" % number, timestamp_ms=AUGUST + number * DAY_MS)
+    config = tmp_path / "lake.toml"
+    config.write_text(
+        "commit_interval_ms = 5000\n"
+        "[[tables]]\ntopic = 'often'\ncommit_interval_ms = 100\nsmall_files = 2\n"
+        "[[tables]]\ntopic = 'whole'\npartition_by = 'none'\n"
+    )
+    lake("run", str(config), "--available-now")
+    for topic, days in topics.items():
+        table = lake.table(topic)
+        assert len({str(task.file.partition) for task in table.scan().plan_files()}) == max(days, 1)
+        assert table.spec().is_unpartitioned() == (days == 0)
+        assert sorted(map(int, table.scan().to_arrow()["value"].to_pylist())) == list(range(5))
+    found = read_file(config)
+    often, whole = (each.habits(found.habits) for each in found.tables)
+    assert (often.rhythm.commit_interval_ms, often.upkeep.compaction.min_files) == (100, 2)
+    assert (whole.rhythm.commit_interval_ms, whole.upkeep.compaction.min_files) == (5000, 16)
+    config.write_text("[[tables]]\ntopic = 'whole'\npartition_by = 'hour'\n")
+    assert "partition_by" in lake.refused("run", str(config), "--available-now")[1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.broker.apis.rig import Rig
 
 
@@ -9,10 +11,10 @@ def on_two_directories(rig: Rig, node: int) -> None:
     """Give a broker that is down two directories of data, and one for the metadata besides."""
     settings = rig.cluster.node_of(node)
     paths = [f"/broker-{node}/a", f"/broker-{node}/b"]
-    fields = {name: getattr(settings.settings, name) for name in type(settings.settings).model_fields}
     raw = {**settings.settings.raw, "log.dirs": ",".join(paths), "metadata.log.dir": f"/broker-{node}/data"}
-    fields |= {"log_dirs": paths, "metadata_log_dir": f"/broker-{node}/data", "raw": raw}
-    settings.settings = type(settings.settings)(**fields)
+    settings.settings = replace(
+        settings.settings, log_dirs=paths, metadata_log_dir=f"/broker-{node}/data", raw=raw
+    )
 
 
 async def with_two_directories(rig: Rig, *nodes: int) -> None:

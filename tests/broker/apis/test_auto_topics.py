@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import trio
@@ -23,8 +25,8 @@ async def restart_with(rig: Rig, node: int, **own: str) -> None:
     assert isinstance(before.settings, BrokerSettings)
     raw = {key: value for key, value in before.settings.raw.items() if key not in counts}
     configured = {key.replace("__", "."): value for key, value in own.items()}
-    values = {key.replace(".", "_"): int(configured.get(key, value)) for key, value in counts.items()}
-    before.settings = before.settings.model_copy(update={"raw": raw | configured, **values})
+    values: dict[str, Any] = {key.replace(".", "_"): int(configured.get(key, value)) for key, value in counts.items()}
+    before.settings = replace(before.settings, raw=raw | configured, **values)
     rig.cluster.start(name)
     await rig.until(lambda: rig.cluster.nodes[name].is_up)
     await rig.cluster.wait_ready()
@@ -57,7 +59,7 @@ async def test_a_topic_that_is_refused_is_not_asked_for_each_time(rig: Rig, capl
     refusals = [it for it in caplog.records if it.name == "barnabas.broker.auto_topics"]
     assert 2 <= len(refusals) <= 15, "in ten seconds"
     services = rig.broker(1)
-    services.settings = services.settings.model_copy(update={"offsets_topic_replication_factor": 1})
+    services.settings = replace(services.settings, offsets_topic_replication_factor=1)
     question = FindCoordinatorRequest(coordinator_keys=["g"], key_type=0)
     with trio.fail_after(5):
         while (await rig.ask(1, question, 6)).coordinators[0].error_code:

@@ -41,8 +41,8 @@ from barnabas.protocol.records.coordinator import (
 )
 from barnabas.protocol.schema import Message, decode, encode
 from barnabas.runtime.decisions import Decisions
-from barnabas.settings.broker import BrokerSettings
 from tests.broker.groups.share_states import AskedShareStates
+from tests.broker.some_settings import some_settings
 
 GROUP = "readers"
 SESSION_MS = 10_000
@@ -121,7 +121,7 @@ class Shell:
     """One partition of `__consumer_offsets` that is led here, with classic groups only."""
 
     def __init__(self, seed: int = 0, **settings: int) -> None:
-        self.settings = BrokerSettings.model_construct(None, **settings)
+        self.settings = some_settings(**settings)
         self.chance = random.Random(seed)
         self.now_ms = 1_000
         self.log: list[tuple[bytes, bytes | None]] = []
@@ -238,6 +238,10 @@ class Shell:
             assert {member.group_instance_id: member.member_id for member in members if member.is_static} == (
                 group.static_members
             )
+            if self.timers.deadline_ms(("classic sync", group.group_id)) is not None:
+                assert group.pending_sync, "nobody is waited for"
+            if self.timers.deadline_ms(("classic join", group.group_id)) is not None:
+                assert group.state is ClassicState.PREPARING_REBALANCE
             for member_id in [*group.members, *group.pending_join]:
                 key = session_key(group.group_id, member_id)
                 assert self.timers.deadline_ms(key) is not None, f"nobody would notice that {member_id} is silent"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from barnabas.broker.groups.consumer_member import MEMBER_MOVES, STATIC_LEAVE_EP
 from barnabas.broker.groups.group import Client, GroupContext, GroupDirectory
 from barnabas.broker.groups.group_memory import MEMBER_BYTES, NAME_BYTES, size_of_names
 from barnabas.broker.groups.state_transitions import is_legal
+from barnabas.broker.traffic import GroupEvents
 from barnabas.kraft.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.kraft.metadata.replay import ImageReplay
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -37,8 +39,8 @@ from barnabas.protocol.records.coordinator import (
 )
 from barnabas.protocol.schema import decode, encode
 from barnabas.runtime.decisions import Decisions
-from barnabas.settings.broker import BrokerSettings
 from tests.broker.groups.share_states import AskedShareStates
+from tests.broker.some_settings import some_settings
 
 TYPES = dict(record_types(group_log))
 GROUP = "readers"
@@ -80,7 +82,7 @@ class Rig:
         # Most stories are about single steps, so assignments are computed at once unless a story configures an
         # interval.
         settings.setdefault("group_consumer_assignment_interval_ms", 0)
-        self.settings = BrokerSettings.model_construct(None, raw={}, **settings)
+        self.settings = some_settings(**settings)
         self.image: MetadataImage = EMPTY_IMAGE
         self.monotonic_ms = 1_000
         self.log: list[tuple[bytes, bytes | None]] = []
@@ -94,13 +96,22 @@ class Rig:
         self._states: dict[str, GroupState] = {}
         self._member_states: dict[tuple[str, str], MemberState] = {}
         self.decisions = Decisions("broker-1", lambda: WALL_MS + self.monotonic_ms)
+        self.events = GroupEvents()
+        self._noted_targets: int | None = 0
+        """Target assignments that were noted; None after a write failed, because a metric counts a failed one, too."""
         self.core = self._begin()
 
     def _begin(self) -> ConsumerGroups:
         self.timers = Timers()
         self.directory = GroupDirectory()
         context = GroupContext(
-            self.directory, self.timers, self._chance, lambda: self.settings, lambda: self.image, AskedShareStates()
+            self.directory,
+            self.timers,
+            self._chance,
+            lambda: self.settings,
+            lambda: self.image,
+            AskedShareStates(),
+            events=self.events,
         )
         return self.make_core(context)
 
@@ -109,7 +120,7 @@ class Rig:
 
     def set_setting(self, name: str, value: Any) -> None:
         """Change a setting at run time."""
-        self.settings = self.settings.model_copy(update={name: value})
+        self.settings = replace(self.settings, **{name: value})
 
     @property
     def now(self) -> Now:
@@ -165,6 +176,7 @@ class Rig:
             reply.refuse(error.code)
             return
         if outcome.records and self.broken is not None:
+            self._noted_targets = None
             if outcome.failed is not None:
                 instead = outcome.failed(KafkaError(self.broken))
                 assert not instead.records
@@ -181,6 +193,11 @@ class Rig:
             if outcome.replay:
                 self._replay(self.core, *self.log[-1])
         self.decisions.take(outcome.notes)
+        if self._noted_targets is not None:
+            self._noted_targets += sum("has a new target assignment" in it.text for it in outcome.notes)
+            events = self.events
+            assigned = events.consumer_rebalances + events.share_rebalances + events.streams_rebalances
+            assert assigned == self._noted_targets, "each assignment is noted and counted"
         for answered, response in outcome.answers:
             answered.answer(response)
         self.check()
@@ -297,10 +314,14 @@ class Rig:
         command = command or self.core.heartbeat
         operation = partial(command, request, Client(client_id, "/127.0.0.1"), version, reply)
         self.run(operation, reply)
+        self.await_answer(answers)
         (answer,) = answers
         if not isinstance(answer, ErrorCode):
             encode(answer, version)
         return answer
+
+    def await_answer(self, answers: list[Any]) -> None:
+        """Every request is answered at once here."""
 
     def heartbeat(self, version: int = 1, **fields: Any) -> ConsumerGroupHeartbeatResponse:
         fields.setdefault("group_id", GROUP)

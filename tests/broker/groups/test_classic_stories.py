@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from barnabas.broker.groups import classic_group, classic_joins
@@ -545,7 +547,10 @@ def test_a_lowered_limit_rejects_the_last_to_rejoin() -> None:
     shell = Shell()
     people = [Person(shell) for _ in range(3)]
     shell.stable(*people)
-    shell.settings = shell.settings.model_copy(update={"group_max_size": 2})
+    shell.settings = replace(shell.settings, group_max_size=3)
+    shell.fail_over()
+    assert shell.state == "Stable", "there is room for all of them"
+    shell.settings = replace(shell.settings, group_max_size=2)
     shell.fail_over()
     assert shell.state == "PreparingRebalance", "the new coordinator sees that they are too many"
     people[2].join()
@@ -553,6 +558,22 @@ def test_a_lowered_limit_rejects_the_last_to_rejoin() -> None:
     refused = people[1].join_once()
     assert refused.error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert people[0].generation == people[2].generation == 2
+
+
+@pytest.mark.feature("CG-06", "CG-12")
+def test_the_session_of_the_last_member_ends_though_that_cannot_be_written() -> None:
+    """Another coordinator takes the member for alive, until its session is over there, too."""
+    shell = Shell()
+    anna = Person(shell)
+    shell.stable(anna)
+    shell.append_error = ErrorCode.NOT_COORDINATOR
+    shell.pass_ms(SESSION_MS + REBALANCE_MS)
+    assert shell.state == "Empty" and anna.heartbeat() is UNKNOWN
+    shell.append_error = None
+    shell.fail_over()
+    assert shell.state == "Stable" and anna.heartbeat() is NONE
+    shell.pass_ms(SESSION_MS + REBALANCE_MS)
+    assert shell.state == "Empty"
 
 
 @pytest.mark.feature("CG-12")

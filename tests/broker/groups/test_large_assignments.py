@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,10 +12,14 @@ from barnabas.broker.groups.assignors import ASSIGNORS
 from barnabas.broker.groups.assignors.assignor import GroupSpec, MemberSpec
 from barnabas.broker.groups.assignors.simple import assign_shares
 from barnabas.broker.groups.consumer_member import Partitions
+from barnabas.broker.groups.group import Client
+from barnabas.broker.groups.share_topics import TopicStates
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.simulated.work import WorkCounter
 from tests.broker.groups.consumer_rig import GROUP, Reader, Rig
+from tests.broker.groups.machine_bench import Bench
 
 MEMBERS = 3_000
 TOPICS = [bytes([number]) * 16 for number in range(1, 10)]
@@ -163,3 +168,23 @@ def test_a_group_that_is_deleted_and_made_again_gets_no_target_of_the_former() -
     b.join()
     rig.pass_ms(1)
     assert rig.group.targets.keys() == {"b"} and rig.group.epoch == rig.group.assignment_epoch == 2
+
+
+@pytest.mark.feature("CG-13", "CG-18")
+@pytest.mark.parametrize(("partitions", "is_large"), [(1_999, False), (2_000, True)])
+def test_an_assignment_of_more_than_500_members_is_large_and_4_partitions_count_as_one(
+    partitions: int, is_large: bool
+) -> None:
+    rig = Rig()
+    rig.create_topic("words", partitions)
+    Reader(rig, "a", "words").join()
+    assert (rig.timers.deadline_ms(TURN) is not None) == is_large
+    bench = Bench(group__share__assignment__interval__ms="0")
+    topic_id = bench.create_topic("words", partitions)
+    ask = partial(ShareGroupHeartbeatRequest, group_id=GROUP, member_id="a")
+    heartbeat, client = bench.machine.shares.heartbeat, Client("story", "/10.0.0.1")
+    bench.ask(heartbeat, ask(member_epoch=0, subscribed_topic_names=["words"]), client)
+    states = {topic_id: TopicStates("words", frozenset(range(partitions)))}
+    bench.run(partial(bench.machine.shares.initialization_ended, GROUP, states, {}))
+    bench.ask(heartbeat, ask(member_epoch=2), client)
+    assert (bench.timers.deadline_ms(("share-assignment", GROUP)) is not None) == is_large

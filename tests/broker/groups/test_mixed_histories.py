@@ -4,15 +4,20 @@ readers, and after the disturbance every partition has one.
 
 from __future__ import annotations
 
+from typing import Any
+from unittest import mock
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from barnabas.broker.groups import downgrades, upgrades
 from barnabas.broker.groups.classic_group import ClassicGroup
 from barnabas.broker.groups.consumer_group import ConsumerGroup
 from barnabas.protocol.errors import ErrorCode
 from tests.broker.groups.consumer_rig import GROUP, HEARTBEAT_MS, Reader
+from tests.broker.groups.large_groups import TURN
 from tests.broker.groups.test_migration import MixedRig, Old
 from tests.examples import examples
 
@@ -22,9 +27,13 @@ NUMBERS = st.integers(0, 3)
 class MixedHistories(RuleBasedStateMachine):
     """Classic members join and sync in steps of their own here; the leader of a classic generation assigns ranges."""
 
+    rig_class = MixedRig
+    refusals: tuple[ErrorCode, ...] = (ErrorCode.GROUP_ID_NOT_FOUND,)
+    """Errors of a member that joins with the consumer protocol."""
+
     @initialize(policy=st.sampled_from(["bidirectional", "bidirectional", "upgrade"]))
     def begin(self, policy: str) -> None:
-        self.rig = MixedRig(group_consumer_migration_policy=policy)
+        self.rig = self.rig_class(group_consumer_migration_policy=policy)
         self.rig.create_topic("news", 4)
         self.old: dict[int, Old] = {}
         self.new: dict[int, Reader] = {}
@@ -43,7 +52,7 @@ class MixedHistories(RuleBasedStateMachine):
         if reader.error is ErrorCode.NONE:
             self.new[number] = reader
         else:
-            assert reader.error is ErrorCode.GROUP_ID_NOT_FOUND, reader.response.error_message
+            assert reader.error in self.refusals, reader.response.error_message
 
     @rule(number=NUMBERS)
     def beat_new(self, number: int) -> None:
@@ -182,7 +191,7 @@ class MixedHistories(RuleBasedStateMachine):
         if not hasattr(self, "rig"):
             return
         group = self.rig.directory.get(GROUP)
-        if not isinstance(group, ConsumerGroup):
+        if not isinstance(group, ConsumerGroup) or self.rig.directory.is_frozen(GROUP):
             return
         other = ConsumerGroup(GROUP)
         from barnabas.protocol.records.coordinator import decode_key, decode_versioned
@@ -240,3 +249,67 @@ class MixedHistories(RuleBasedStateMachine):
 
 TestMixedHistories = pytest.mark.feature("CG-16")(MixedHistories.TestCase)
 TestMixedHistories.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)
+
+
+class TurningRig(MixedRig):
+    """Every conversion takes turns, one for each member, and a batch may fail."""
+
+    may_fail = True
+
+    def check(self) -> None:
+        if not self.directory.is_frozen(GROUP):
+            super().check()
+
+    def await_answer(self, answers: list[Any]) -> None:
+        while not answers:
+            self.turn(fails=self.may_fail and self._chance.random() < 0.1)
+
+    def turn(self, *, fails: bool) -> None:
+        self.monotonic_ms = max(self.monotonic_ms, self.timers.deadline_ms(TURN) or 0)
+        self.broken = ErrorCode.COORDINATOR_NOT_AVAILABLE if fails else None
+        self.take_turn(TURN)
+        self.broken = None
+
+
+class TurningHistories(MixedHistories):
+    """The same with conversions in turns: groups are frozen in between, coordinators are lost, batches fail."""
+
+    rig_class = TurningRig
+    refusals = (
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._patches = [
+            mock.patch.object(upgrades, "AT_ONCE_ITEMS", 0),
+            mock.patch.object(upgrades, "TURN_ITEMS", 1),
+            mock.patch.object(downgrades, "AT_ONCE_ITEMS", 0),
+            mock.patch.object(downgrades, "MEMBERS_IN_A_TURN", 1),
+        ]
+        for patch in self._patches:
+            patch.start()
+
+    def teardown(self) -> None:
+        for patch in self._patches:
+            patch.stop()
+
+    @precondition(lambda self: self.rig.directory.is_frozen(GROUP))
+    @rule(fails=st.sampled_from([False, False, True]))
+    def turn(self, fails: bool) -> None:
+        assert isinstance(self.rig, TurningRig)
+        self.rig.turn(fails=fails)
+
+    @precondition(lambda self: bool(self.old or self.new))
+    @rule()
+    def be_quiet(self) -> None:
+        assert isinstance(self.rig, TurningRig)
+        self.rig.may_fail = False
+        super().be_quiet()
+        self.rig.may_fail = True
+
+
+TestTurningHistories = pytest.mark.feature("CG-16")(TurningHistories.TestCase)
+TestTurningHistories.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)

@@ -10,8 +10,9 @@ from typing import TypeVar
 import trio
 
 from barnabas.broker.remote.index_cache import IndexCache
-from barnabas.broker.remote.reader import RemoteReader, RemoteRecords, Wanted
+from barnabas.broker.remote.reader import RemoteReader
 from barnabas.broker.remote.segment_store import IndexKind
+from barnabas.broker.remote.wanted import RemoteRecords, Wanted
 from barnabas.runtime.object_store import NoSuchObject, StoreError
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log import PartitionLog

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,9 +14,11 @@ from barnabas.protocol.records.batch import CorruptBatch, iterate_batches, read_
 from barnabas.runtime.object_store import NoSuchObject, StoreError
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log import OffsetOutOfRange, PartitionLog
-from barnabas.storage.remote.segment import SegmentState
+from barnabas.storage.remote.compacted_copy import CompactedCopy
+from barnabas.storage.remote.segment import RemoteSegment, SegmentState, SegmentUpdate
 from tests.broker.remote.rig import KEY, Seam, Tiers, run
 from tests.examples import examples
+from tests.storage.cleaning_rig import clean, close_segments, compacted, put
 from tests.storage.rig import NOW_MS, Rig, all_batches, append, batch, small_segments
 from tests.storage.test_aborted import begin, end
 
@@ -310,3 +314,46 @@ def test_an_index_that_nobody_used_for_long_is_dropped(tiers: Tiers) -> None:
 def test_a_missing_transaction_index_is_an_empty_one(tiers: Tiers) -> None:
     segment = tiers.segments.all()[0]
     assert run(lambda: tiers.indexes.get(segment, IndexKind.TRANSACTION)) == b""
+
+
+@pytest.mark.feature("CR-03")
+def test_a_read_goes_on_behind_what_compaction_removed_before_the_seam() -> None:
+    log = Rig().open(compacted(segment_bytes=300))
+    for key in "abb":
+        put(log, (key, "1"))
+    close_segments(log)
+    put(log, ("b", "2" * 200))
+    close_segments(log)
+    put(log, ("c", "1"))
+    clean(log)
+    tiers = Tiers(log)
+    tiers.copy(0)
+    seam = tiers.seam(3)
+    [(_, first)] = iterate_batches(tiers.read(0, seam=seam).data)
+    assert first.last_offset == 0
+    for offset in (1, 2):
+        [(_, gap)] = iterate_batches(tiers.read(offset, seam=seam).data)
+        assert (gap.base_offset, gap.next_offset, gap.records_count) == (offset, 3, 0)
+
+
+@pytest.mark.feature("CR-03")
+def test_a_read_finds_the_segment_that_has_replaced_its_own(tiers: Tiers) -> None:
+    first = tiers.segments.segment_for(0, 0)
+    assert first is not None
+    whole, copy = tiers.read(0).data, replace(first, segment_id=b"n" * 16, state=SegmentState.COPY_SEGMENT_STARTED)
+    copy = replace(copy, custom_metadata=CompactedCopy(0, 100).encode())
+    for kind in IndexKind:
+        if (index := tiers.store.indexes.get((first.segment_id, kind))) is not None:
+            tiers.store.indexes[copy.segment_id, kind] = index
+    tiers.store.logs[copy.segment_id] = tiers.store.logs.pop(first.segment_id)
+    original = tiers.store.read
+
+    async def late(segment: RemoteSegment, start: int, count: int) -> bytes:
+        if segment.segment_id == first.segment_id:
+            tiers.segments.apply(copy)
+            state = SegmentState.COPY_SEGMENT_FINISHED
+            tiers.segments.apply(SegmentUpdate(KEY, copy.segment_id, NOW_MS, state, 1, copy.custom_metadata))
+        return await original(segment, start, count)
+
+    tiers.store.read = late  # type: ignore[method-assign]
+    assert tiers.read(0).data == whole

@@ -23,7 +23,6 @@ from barnabas.runtime.decisions import Notes
 from barnabas.runtime.object_store import NoSuchObject, StoredObject, StoreError
 from barnabas.runtime.quotas.rate import QuotaWindows
 from barnabas.runtime.world import Bytes, Chunk, FileRegion, World
-from barnabas.settings.broker import BrokerSettings
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.remote.partition_segments import PartitionSegments
@@ -34,6 +33,7 @@ from barnabas.storage.remote.segment import (
     RemoteSegment,
     SegmentState,
 )
+from tests.broker.some_settings import some_settings
 from tests.storage.rig import NOW_MS, Rig, append, batch, small_segments
 
 T = TypeVar("T")
@@ -150,6 +150,7 @@ class Tier:
     store: MemoryStore = field(default_factory=MemoryStore)
     metadata: MemoryMetadata = field(default_factory=MemoryMetadata)
     settings: dict[str, Any] = field(default_factory=dict)
+    seed: int = 7
     kill_at: str = ""
     passed: list[str] = field(default_factory=list)
     traffic: RemoteTraffic = field(default_factory=RemoteTraffic)
@@ -181,37 +182,36 @@ class Tier:
         return found
 
     def start(self, nursery: trio.Nursery) -> None:
-        settings = BrokerSettings.model_construct(**self.settings)
+        self.tasks = RemoteTasks(self.ports(nursery))
+        nursery.start_soon(self.tasks.resume)
+        nursery.start_soon(self.tasks.run)
+        self.tasks.look(self.partition)
+        self.tasks.follow()
+
+    def ports(self, nursery: trio.Nursery) -> RemotePorts:
+        settings = some_settings(**self.settings)
         world = World(
             None,  # type: ignore[arg-type]
             self.rig.disk,
             Clock(NOW_MS),
             Clock(),
-            random.Random(7),
+            random.Random(self.seed),
             run_blocking,
             fault_point=self._reached,
         )
-        self.tasks = RemoteTasks(
-            RemotePorts(
-                world=world,
-                directory="/logs",
-                node_id=NODE,
-                settings=lambda: settings,
-                find=lambda topic_id, index: self.partition,
-                store=RemoteSegmentStore(self.store, self._reached),
-                metadata=self.metadata,  # type: ignore[arg-type]
-                background=Background(nursery),
-                decisions=self.notes,
-                traffic=self.traffic,
-                copy_quota=ReplicationQuota(
-                    QuotaWindows(), lambda: settings.remote_log_manager_copy_max_bytes_per_second
-                ),
-            )
+        return RemotePorts(
+            world=world,
+            directory="/logs",
+            node_id=NODE,
+            settings=lambda: settings,
+            find=lambda topic_id, index: self.partition,
+            store=RemoteSegmentStore(self.store, self._reached),
+            metadata=self.metadata,  # type: ignore[arg-type]
+            background=Background(nursery),
+            decisions=self.notes,
+            traffic=self.traffic,
+            copy_quota=ReplicationQuota(QuotaWindows(), lambda: settings.remote_log_manager_copy_max_bytes_per_second),
         )
-        nursery.start_soon(self.tasks.resume)
-        nursery.start_soon(self.tasks.run)
-        self.tasks.look(self.partition)
-        self.tasks.follow()
 
     def _reached(self, point: str) -> None:
         self.passed.append(point)

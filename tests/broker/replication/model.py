@@ -50,7 +50,7 @@ class ModelLog:
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.epochs = LeaderEpochs()
-        self.log_start_offset = 0
+        self.log_start_offset = self.local_log_start_offset = 0
         self.durable_end = 0
 
     @property

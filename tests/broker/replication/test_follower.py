@@ -24,8 +24,9 @@ AGREED = FetchAnswer(0, -1, -1)
 class Log:
     """Only the bounds and epochs of a log."""
 
-    def __init__(self, *epochs: tuple[int, int], end: int = 0, start: int = 0) -> None:
+    def __init__(self, *epochs: tuple[int, int], end: int = 0, start: int = 0, local_start: int = 0) -> None:
         self.log_start_offset = start
+        self.local_log_start_offset = max(start, local_start)
         self.log_end_offset = end
         self.epochs = LeaderEpochs(epochs)
 
@@ -41,7 +42,7 @@ class Log:
             self.log_end_offset = min(self.log_end_offset, step.offset)
             self.epochs.truncate_from_end(step.offset)
         elif isinstance(step, TruncateFullyAndStartAt):
-            self.log_start_offset = self.log_end_offset = step.offset
+            self.log_start_offset = self.local_log_start_offset = self.log_end_offset = step.offset
             self.epochs.clear()
 
 

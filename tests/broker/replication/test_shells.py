@@ -6,6 +6,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import trio
 import trio.testing
 
 from barnabas.broker.replication.fetcher import NEW_PARTITION_WAIT_MS
-from barnabas.broker.replication.partition import FetchKind, ReadRequest
+from barnabas.broker.replication.partition import FetchKind, Partition, ReadRequest
+from barnabas.broker.replication.replica import FollowerFetch, Leading, Progress
 from barnabas.kraft.metadata.image import NO_LEADER
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -61,6 +63,42 @@ async def test_acknowledgement_takes_two_trips_not_a_long_poll(
         _, answers = cluster.brokers[1].produce("hello")
         await until(lambda: answers == [None])
         assert trio.current_time() - begin < 0.02
+
+
+@pytest.mark.feature("RE-09", "RP-05")
+async def test_a_fetch_that_only_reports_progress_would_have_read_nothing(
+    new_cluster: NewCluster, autojump_clock: Clock
+) -> None:
+    """Broker 3 is not in sync, 9 is no replica; a fetch may know too little, too much, or another epoch."""
+    async with new_cluster() as cluster:
+        leader = cluster.brokers[1].partition
+        cluster.brokers[3].stuck = True
+        for number in range(3):
+            cluster.brokers[1].produce(f"record {number}", acks=1)
+        await cluster.tick(LAG_MS)
+        await cluster.tick(LAG_MS)
+        await until(lambda: leader.log.high_watermark == 3 and cluster.partitions[0].isr == (1, 2))
+        epoch = leader.leader_epoch
+        only_progress = []
+        for node, offset in product((2, 3, 9), range(5)):
+            for current, last in product((-1, epoch - 1, epoch, epoch + 1), repeat=2):
+                report = FollowerFetch(node, -1, offset, 0)
+                if leader.is_caught_up(report, current, last):
+                    only_progress.append((node, offset, current, last))
+                    read = ReadRequest(FetchKind.REPLICA, offset, 1_000, current, last)
+                    found = leader.follower_read(report, read)
+                    assert found.records is None and found.diverging_epoch is None
+        assert only_progress == [(2, 3, epoch, epoch)]
+        progress = [(it.log_end_offset, it.last_fetch_ms) for it in followers_of(leader)]
+        await trio.sleep(0.2)
+        leader.follower_progressed(FollowerFetch(2, -1, 3, 0))
+        (end_offset, fetched_ms), other = [(it.log_end_offset, it.last_fetch_ms) for it in followers_of(leader)]
+        assert end_offset == 3 and fetched_ms > progress[0][1] and other == progress[1]
+
+
+def followers_of(partition: Partition) -> list[Progress]:
+    assert isinstance(partition.replica.role, Leading)
+    return list(partition.replica.role.followers.values())
 
 
 @pytest.mark.feature("RE-05", "RE-09")

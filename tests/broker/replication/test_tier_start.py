@@ -12,6 +12,7 @@ from barnabas.broker.replication.follower import (
     Follower,
     StartBehindRemote,
     TruncateFullyAndStartAt,
+    TruncateTo,
 )
 from barnabas.broker.replication.tier_start import (
     RemoteState,
@@ -135,3 +136,34 @@ def test_a_follower_with_records_begins_where_the_disk_of_its_leader_does() -> N
     follower = follow(Log((0, 0), end=10))
     follower.answered(fetch(follower), error(ErrorCode.OFFSET_OUT_OF_RANGE), 0)
     asks(follower, BoundsWanted(9))
+
+
+def diverging(leaders_end: int) -> Follower:
+    """A follower with offsets from 60 on its disk and those before in the store, whose leader parted from it."""
+    follower = Follower(Log((0, 0), (3, 25), end=100, local_start=60))
+    follower.start(9)
+    assert follower.answered(fetch(follower), FetchAnswer(0, 3, leaders_end), 0) is None
+    return follower
+
+
+def test_a_log_that_diverges_where_it_is_only_remote_begins_where_its_leaders_disk_does() -> None:
+    """An unclean election; the producers of what is shared are known in the store alone."""
+    follower = diverging(50)
+    asks(follower, TierWanted(9, behind_copied=False))
+    assert follower.tier_answered(TierWanted(9, False), TierBounds(0, 40, 3), 0) is None
+    asks(follower, EpochWanted(9, 2))
+    follower.epoch_answered(EpochWanted(9, 2), (0, 25), 0)
+    asks(follower, StateWanted(9, 3, 39, 0))
+    assert follower.state_built(StateWanted(9, 3, 39, 0), STATE, 0) == StartBehindRemote(0, STATE)
+
+
+def test_it_fetches_all_again_if_its_leader_has_all_on_its_disk() -> None:
+    follower = diverging(50)
+    step = follower.tier_answered(TierWanted(9, False), TierBounds(10, 10, 0), 0)
+    assert step == TruncateFullyAndStartAt(10)
+
+
+def test_a_log_that_diverges_on_its_disk_is_cut_there() -> None:
+    follower = Follower(Log((0, 0), (3, 25), end=100, local_start=60))
+    follower.start(9)
+    assert follower.answered(fetch(follower), FetchAnswer(0, 3, 60), 0) == TruncateTo(60)

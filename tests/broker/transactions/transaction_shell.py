@@ -44,7 +44,7 @@ from barnabas.protocol.records.coordinator import (
     record_types,
 )
 from barnabas.runtime.decisions import Decisions
-from barnabas.settings.broker import BrokerSettings
+from tests.broker.some_settings import some_settings
 
 ID = "payments"
 TIMEOUT_MS = 60_000
@@ -119,7 +119,7 @@ class Shell:
 
     def __init__(self, level: int = 2, **settings: int) -> None:
         self.level = level
-        self.settings = BrokerSettings.model_construct(None, **settings)
+        self.settings = some_settings(**settings)
         self.now_ms = 1_000
         self.log: list[tuple[bytes, bytes | None]] = []
         self._read: list[tuple[str, Transaction | None]] = []

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from barnabas.client import errors
+from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.cluster import TopicPartition
 from barnabas.client.groups.membership import ConsumerGroupMetadata
 from barnabas.client.offsets import OffsetAndMetadata
@@ -57,6 +58,27 @@ async def read_all(
 
 def value_of(number: int) -> bytes:
     return b"%d-" % number + b"v" * 100
+
+
+async def create_again(cluster: AnyCluster, topic: str) -> None:
+    """Delete a topic and create it with its name, as soon as the old one is gone."""
+    async with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        await admin.delete_topics(topic)
+        wanted = NewTopic(topic, num_partitions=1, replication_factor=cluster.replication_factor)
+        while (await admin.create_topics([wanted], raise_errors=False)).errors:
+            await trio.sleep(0.05)
+
+
+@pytest.mark.feature("PR-13")
+async def test_a_topic_that_was_created_again_gets_every_record_of_the_same_producer(any_cluster: AnyCluster) -> None:
+    topic = any_cluster.create_topic("again")
+    values = [value_of(number) for number in range(2_000)]
+    async with Producer(bootstrap_servers=any_cluster.bootstrap_servers) as producer:
+        for _ in range(3):
+            found = await producer.send_all(topic, values, partition=0)
+            assert [each.offset for each in found] == list(range(len(values)))
+            assert [each.value() for each in await read_all(any_cluster, topic)] == values
+            await create_again(any_cluster, topic)
 
 
 @pytest.mark.feature("PR-03", "PR-06", "PR-09", "PR-11")

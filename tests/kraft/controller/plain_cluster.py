@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from hypothesis import strategies as st
 
 from barnabas.kraft.controller.partition_change import Election, PartitionChange, PartitionRules
+from barnabas.kraft.controller.partitions import list_partition_reassignments
 from barnabas.kraft.controller.state import ControllerResult
 from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
 from barnabas.kraft.metadata.image import (
@@ -20,6 +21,7 @@ from barnabas.kraft.metadata.image import (
     TopicImage,
 )
 from barnabas.kraft.metadata.snapshot import partition_record
+from barnabas.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from barnabas.protocol.messages.metadata_log import (
     BrokerEndpoint,
     BrokerFeature,
@@ -242,10 +244,26 @@ class Scene:
         cluster = self.cluster
         return finish(cluster.controller.decide(request, version, len(cluster.log), cluster.now_ms))
 
+    def check_moves(self) -> None:
+        """Those that move are listed, and no others."""
+        listed = list_partition_reassignments(self.image, ListPartitionReassignmentsRequest(topics=None))
+        moving = {
+            (topic.name, it.partition_index): (it.replicas, it.adding_replicas, it.removing_replicas)
+            for topic in listed.topics
+            for it in topic.partitions
+        }
+        known = {place: self.partition(place) for place in self.places()}
+        assert moving == {
+            place: (list(it.replicas), list(it.adding_replicas), list(it.removing_replicas))
+            for place, it in known.items()
+            if it.adding_replicas or it.removing_replicas
+        }
+
     def take(self, result: ControllerResult[Message], expected: Expected) -> None:
         """Append the decision; partitions and notes of them are as expected."""
         before = {place: self.partition(place) for place in self.places()}
         self.cluster.append(result)
+        self.check_moves()
         for place, old in before.items():
             new = expected.get(place, old)
             assert self.partition(place) == new, f"{place}: {old}"

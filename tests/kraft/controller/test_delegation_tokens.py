@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.kraft.controller.state import ControllerResult
+from barnabas.kraft.controller import token_index
+from barnabas.kraft.controller.state import Asked, ControllerResult
 from barnabas.kraft.controller.token_index import COMPUTED_IN_A_STEP, TokenIndex
 from barnabas.kraft.metadata.delegation_tokens import token_hmac, token_of
 from barnabas.protocol.errors import ErrorCode
@@ -18,6 +19,7 @@ from barnabas.protocol.messages.expire_delegation_token import ExpireDelegationT
 from barnabas.protocol.messages.metadata_log import DelegationTokenRecord, RemoveDelegationTokenRecord
 from barnabas.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from barnabas.runtime.identity import Principal
+from tests.kraft.controller.conftest import finish
 
 KEY = "the key of the cluster"
 HOUR_MS = 3600 * 1000
@@ -227,6 +229,20 @@ def test_a_new_leader_knows_the_tokens_that_were_committed_and_no_others(cluster
     cluster.fail_over(2)
     assert renew(cluster, lost.hmac).error_code == ErrorCode.DELEGATION_TOKEN_NOT_FOUND
     assert renew(cluster, kept.hmac).error_code == 0
+
+
+@pytest.mark.feature("SE-07")
+def test_the_hmacs_of_many_tokens_are_computed_in_steps(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_index, "COMPUTED_IN_A_STEP", 2)
+    token = [create(cluster) for _ in range(5)][-1]
+    for expected in (3, 1):  # the second request finds them computed
+        steps: list[int] = []
+        request = RenewDelegationTokenRequest(hmac=token.hmac, renew_period_ms=5)
+        asked = Asked(ALICE, cluster.wall_ms)
+        decision = cluster.controller.decide(request, 2, len(cluster.log), cluster.now_ms, asked)
+        result = finish(decision, lambda: steps.append(1))  # noqa: B023 - called at once
+        assert result.response.expiry_timestamp_ms == cluster.wall_ms + 5
+        assert (len(steps), result.is_long) == (expected, expected > 1)
 
 
 def test_an_image_whose_tokens_are_known_is_not_read_again() -> None:

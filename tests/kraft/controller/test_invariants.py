@@ -20,6 +20,7 @@ from barnabas.protocol.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest
 from barnabas.protocol.messages.incremental_alter_configs import (
@@ -31,6 +32,7 @@ from barnabas.protocol.messages.metadata_log import AbortTransactionRecord
 from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.examples import examples
+from tests.kraft.controller.conftest import finish
 from tests.kraft.metadata.replaying import applied
 
 BROKERS = (1, 2, 3, 4)
@@ -251,3 +253,17 @@ def check_other_ways_to_the_image(cluster: Any, image: MetadataImage) -> None:
     written = list(encode_records(snapshot, 7))
     again = list(encode_records(image_to_records(loaded), 7))
     assert written == again
+
+
+def test_decisions_that_build_on_each_other_see_the_log_as_it_will_be(cluster: Any) -> None:
+    """Whether records are taken together or one after the other."""
+    topics = [CreatableTopic(name=name, num_partitions=2, replication_factor=2) for name in ("a", "b")]
+    end = len(cluster.log)
+    decision = cluster.controller.decide(CreateTopicsRequest(topics=topics), 7, end, cluster.now_ms)
+    records = finish(decision).records
+    for place in range(len(records) + 1):
+        state = cluster.controller._state(end, cluster.now_ms)
+        after = finish(finish(state.after(records[:place])).after(records[place:]))
+        assert (after.next_offset, after.image.offset) == (end + len(records), end + len(records) - 1)
+        assert set(after.image.topics.by_name) == {"a", "b"}
+        assert set(state.image.topics.by_name) == set()

@@ -24,6 +24,8 @@ MATCH, LITERAL, PREFIXED = 2, 3, 4
 READ, WRITE = 3, 4
 DENY, ALLOW = 2, 3
 NAMES = ("a", "ab", "abc", "*", "kafka-cluster", "")
+MOST_COMPARED = 16
+"""Comparisons of ACLs that the filters of one request may need, but for those that name one ACL."""
 MOST = 6
 """ACLs that one operation may delete; and listed are five times as many."""
 
@@ -111,7 +113,8 @@ class Acls:
         gone = dict.fromkeys(key for keys in found for key in keys or ())
         response = self.decide(request)
         listed = sum(len(keys or ()) for keys in found)
-        if len(gone) > MOST or listed > 5 * MOST:
+        searches = sum(keys is not None and not is_exact(it) for keys, it in zip(found, request.filters, strict=True))
+        if len(gone) > MOST or listed > 5 * MOST or searches * len(self.plain) > MOST_COMPARED:
             assert {it.error_code for it in response.filter_results} == {ErrorCode.INVALID_REQUEST}
             return
         for keys, answer in zip(found, response.filter_results, strict=True):
@@ -145,6 +148,13 @@ FIELDS = (
     "permission_type",
 )
 """In the order of a key."""
+
+
+def is_exact(asked: DeleteAclsFilter) -> bool:
+    """It names one ACL."""
+    names = (asked.resource_name_filter, asked.principal_filter, asked.host_filter)
+    kinds = (asked.resource_type_filter, asked.operation, asked.permission_type)
+    return None not in names and ANY not in kinds and asked.pattern_type_filter in (LITERAL, PREFIXED)
 
 
 def is_matched(asked: DeleteAclsFilter, key: AclKey) -> bool:
@@ -185,6 +195,7 @@ def test_acls_are_those_of_a_plain_set(data: st.DataObject) -> None:
         patch.setattr("barnabas.kraft.metadata.acl_filters.STEP_ACLS", 2)
         patch.setattr("barnabas.kraft.controller.acls.MAX_RECORDS_PER_OPERATION", MOST)
         patch.setattr("barnabas.kraft.controller.acls.MAX_LISTED", 5 * MOST)
+        patch.setattr("barnabas.kraft.controller.acls.MAX_COMPARED", MOST_COMPARED)
         for _ in range(data.draw(st.integers(1, 3))):
             acls.create()
         for _ in range(data.draw(st.integers(1, 5))):

@@ -151,8 +151,9 @@ def plain(wanted: Wanted) -> Outcome:
     recovery = change.leader_recovery_state
     moved = leader != before.leader
     if moved and leader in elr:
-        isr = (leader,)
-        elr = () if rules.min_insync_replicas <= 1 else tuple(it for it in elr if it != leader)
+        # All eligible replicas are complete: those that work are in sync again.
+        isr = tuple(it for it in replicas if it == leader or it in {*elr} & wanted.able & wanted.roomy)
+        elr = () if len(isr) >= rules.min_insync_replicas else tuple(it for it in elr if it not in isr)
     elif moved and loses:
         isr, elr = (leader,), ()
         # A change that says otherwise comes from a leader, and is none of leaders.

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.broker_registration import Feature
+from barnabas.protocol.messages.controller_registration import ControllerRegistrationRequest, Listener
 from tests.examples import examples
 from tests.kraft.controller.conftest import Cluster
 
@@ -71,3 +72,21 @@ def test_a_registration_is_taken_if_it_fits_the_cluster(data: st.DataObject) -> 
     if taken is not None:
         assert taken.features == ranges and taken.log_directories == tuple(sorted(directories))
         assert taken.fenced and taken.incarnation_id == request.incarnation_id
+
+
+@pytest.mark.feature("MB-22")
+@pytest.mark.parametrize("level", [14, 15, 30])
+def test_a_controller_is_registered_since_level_15_and_that_is_noted(level: int) -> None:
+    cluster = Cluster(levels={"metadata.version": level})
+    request = ControllerRegistrationRequest(
+        controller_id=101,
+        incarnation_id=bytes(range(16)),
+        listeners=[Listener(name="CONTROLLER", host="node-101", port=9093, security_protocol=0)],
+    )
+    response = cluster.send(request)
+    is_known = level >= 15
+    assert response.error_code == (ErrorCode.NONE if is_known else ErrorCode.UNSUPPORTED_VERSION)
+    assert list(cluster.image.cluster.controllers) == [101] * is_known
+    decided = cluster.decisions.since(0, "controller 101")
+    assert [it.sentence for it in decided] == ["controller 101 is registered: it started"] * is_known
+    assert all(it.facts["incarnation"] == "AAECAwQFBgcICQoLDA0ODw" for it in decided)

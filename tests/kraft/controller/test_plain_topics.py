@@ -41,6 +41,7 @@ MOST = 14
 """Partitions that a request may name, and records that it may write; 10,000 in a real cluster."""
 
 NONE = ErrorCode.NONE
+MUST_BE_POSITIVE = "must be positive, or -1 for the cluster's default"
 
 
 def partitions_of(topic: CreatableTopic) -> int:
@@ -187,6 +188,10 @@ class Topics:
                 code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
             assert answer.error_code == code and (answer.error_message is None) == (code is NONE)
             if code is not NONE:
+                if topic.replication_factor in (0, -2) and code is ErrorCode.INVALID_REPLICATION_FACTOR:
+                    assert answer.error_message == f"the replication factor {MUST_BE_POSITIVE}"
+                if code is ErrorCode.INVALID_PARTITIONS:
+                    assert answer.error_message == f"the number of partitions {MUST_BE_POSITIVE}"
                 continue
             left -= count
             created.append(topic.name)

@@ -245,64 +245,115 @@ class PlainReplica:
         return self.fetches[-1].offset if self.fetches else None
 
 
-@pytest.mark.feature("KR-05", "KR-13")
+OTHERS = [key(2), key(3), key(4), key(5), ReplicaKey(2, b"\xfe" * 16)]
+
+
+class PlainProgress:
+    """All fetches of all replicas, whether they vote or observe; voters come and go."""
+
+    def __init__(self, voters: list[ReplicaKey], now_ms: int) -> None:
+        self.real = Progress(SELF, VoterSet.of(map(Voter, voters)), 3_000, now_ms)
+        self.replicas = {each: PlainReplica() for each in OTHERS}
+        self.voters = voters
+        self.were_voters: set[ReplicaKey] = set()
+        """Voters that were removed. The leader knows them though they may never have fetched."""
+        self.now_ms = self.majority_ms = now_ms
+        self.end, self.synced = 1, 0
+        self.own_end: int | None = None
+        self.lately: set[ReplicaKey] = set()
+        """Voters that were in contact since the last majority was."""
+
+    def fetched(self, replica: ReplicaKey, offset: int) -> None:
+        self.replicas[replica].fetches.append(Fetched(self.now_ms, offset, self.end))
+        self.real.fetched(replica, offset, self.end, self.now_ms)
+        self.contacted(replica)
+
+    def contacted(self, replica: ReplicaKey) -> None:
+        if replica in self.voters:
+            self.lately.add(replica)
+            if len(self.lately) + (SELF in self.voters) > len(self.voters) // 2:
+                self.lately, self.majority_ms = set(), self.now_ms
+
+    def sync(self, offset: int) -> None:
+        self.synced = offset
+        self.real.local_synced(offset)
+        if SELF in self.voters:
+            self.own_end = offset
+
+    def change_voters(self, voters: list[ReplicaKey]) -> None:
+        self.were_voters = (self.were_voters | {each for each in self.voters if each != SELF}) - set(voters)
+        self.voters, self.majority_ms = voters, self.now_ms
+        ids = {each.id for each in voters}
+        self.lately = {each for each in voters if each.id in {it.id for it in self.lately if it.id in ids}}
+        self.own_end = self.synced if SELF in voters else None
+        self.real.set_voters(VoterSet.of(map(Voter, voters)), self.now_ms)
+
+    def forget(self) -> None:
+        """Replicas that observe and have not fetched for long."""
+        for each, replica in self.replicas.items():
+            if each not in self.voters and is_forgotten(replica, self.now_ms):
+                self.replicas[each] = PlainReplica()
+                self.were_voters.discard(each)
+
+    def end_of(self, voter: ReplicaKey) -> int | None:
+        return self.own_end if voter == SELF else self.replicas[voter].offset
+
+    def check(self, since_ms: int) -> None:
+        real, others = self.real, [each for each in self.voters if each != SELF]
+        is_alone = self.voters == [SELF]
+        assert real.check_quorum_deadline_ms() == (None if is_alone else self.majority_ms + 3_000)
+        assert list(real.voters) == [each.id for each in self.voters]
+        for voter in others:
+            known, plain = real.voters[voter.id], self.replicas[voter]
+            assert known.key == voter
+            expected = (plain.offset, plain.last_ms, plain.caught_up_ms)
+            assert (known.end_offset, known.last_fetch_ms, known.last_caught_up_ms) == expected
+        assert real.majority_offset() == majority_offset([self.end_of(each) for each in self.voters])
+        ranks = sorted(others, key=lambda it: (-(-1 if (at := self.end_of(it)) is None else at), it.id))
+        assert real.successors() == tuple(ranks)
+        silent = [it.id for it in others if (at_ms := self.replicas[it].last_ms) is None or at_ms < since_ms]
+        assert real.silent_voters(since_ms) == tuple(silent)
+        self.forget()
+        observed = {each.key: each for each in real.active_observers(self.now_ms)}
+        watched = {
+            it for it in OTHERS if it not in self.voters and (self.replicas[it].fetches or it in self.were_voters)
+        }
+        assert observed.keys() == watched
+        for each in OTHERS:
+            plain = self.replicas[each]
+            if each in watched:
+                found = (observed[each].end_offset, observed[each].last_fetch_ms, observed[each].last_caught_up_ms)
+                assert found == (plain.offset, plain.last_ms, plain.caught_up_ms)
+            lives = each in watched and plain.last_ms is not None and plain.last_ms > self.now_ms - CATCH_UP_MS
+            assert real.is_caught_up(each, self.now_ms) == (plain.caught_up_ms is not None and lives)
+
+
+@pytest.mark.feature("KR-05", "KR-13", "KR-14")
 @settings(max_examples=examples(100))
 @given(st.data())
 def test_a_leader_computes_from_all_fetches_who_has_come_how_far(data: st.DataObject) -> None:
-    """Voters 1 (itself), 2, 3; 4 and 5 observe. Two observers have the id of a voter, and another directory."""
+    """Two of the replicas have the same id, and different directories: at most one of them votes."""
     draw = data.draw
-    now_ms, end, synced = 1_000_000, draw(st.integers(1, 5)), 0
-    has_synced = False
-    real = Progress(SELF, VoterSet.of(map(Voter, (SELF, key(2), key(3)))), 3_000, now_ms)
-    others = [key(2), key(3), key(4), key(5), ReplicaKey(2, b"\xfe" * 16)]
-    plain = {each: PlainReplica() for each in others}
-    majority_ms = now_ms
+    sets = st.lists(st.sampled_from([SELF, *OTHERS]), min_size=1, max_size=4, unique_by=lambda it: it.id)
+    ordered = sets.map(lambda it: sorted(it, key=lambda each: each.id))
+    plain = PlainProgress(draw(st.one_of(st.just([SELF, key(2), key(3)]), ordered)), 1_000_000)
     for _ in range(draw(st.integers(1, 20))):
-        replica = draw(st.sampled_from(others))
-        match draw(st.sampled_from(["fetch", "fetch", "fetch", "contact", "append", "sync", "time"])):
-            case "fetch" | "contact" as how:
-                if how == "fetch":
-                    offset = draw(st.integers(max(0, end - 3), end))
-                    plain[replica].fetches.append(Fetched(now_ms, offset, end))
-                    real.fetched(replica, offset, end, now_ms)
-                else:
-                    real.contacted(replica, now_ms)
-                if replica in (key(2), key(3)):
-                    majority_ms = now_ms  # one other voter of three is a majority with the leader
+        replica = draw(st.sampled_from(OTHERS))
+        match draw(st.sampled_from(["fetch", "fetch", "fetch", "contact", "append", "sync", "time", "voters"])):
+            case "fetch":
+                plain.fetched(replica, draw(st.integers(max(0, plain.end - 3), plain.end)))
+            case "contact":
+                plain.real.contacted(replica, plain.now_ms)
+                plain.contacted(replica)
             case "append":
-                end += draw(st.integers(1, 3))
+                plain.end += draw(st.integers(1, 3))
             case "sync":
-                synced = draw(st.integers(synced, end))
-                real.local_synced(synced)
-                has_synced = True
+                plain.sync(draw(st.integers(plain.synced, plain.end)))
             case "time":
-                now_ms += draw(st.sampled_from([1, 2_999, OBSERVER_SESSION_TIMEOUT_MS, CATCH_UP_MS]))
-                for each in others:
-                    if each not in (key(2), key(3)) and is_forgotten(plain[each], now_ms):
-                        plain[each] = PlainReplica()
-        assert real.check_quorum_deadline_ms() == majority_ms + 3_000
-        for voter in (key(2), key(3)):
-            known = real.voters[voter.id]
-            expected = (plain[voter].offset, plain[voter].last_ms, plain[voter].caught_up_ms)
-            assert (known.end_offset, known.last_fetch_ms, known.last_caught_up_ms) == expected
-        ends = [plain[key(2)].offset, plain[key(3)].offset]
-        known_ends = [*ends, real.voters[1].end_offset]
-        assert real.voters[1].end_offset == (synced if has_synced else None)
-        assert real.majority_offset() == majority_offset(known_ends)
-        ranks = sorted((2, 3), key=lambda each: (-(-1 if (at := plain[key(each)].offset) is None else at), each))
-        assert real.successors() == tuple(key(each) for each in ranks)
-        since_ms = now_ms - draw(st.sampled_from([0, 1, 3_000]))
-        silent = [each for each in (2, 3) if (at_ms := plain[key(each)].last_ms) is None or at_ms < since_ms]
-        assert real.silent_voters(since_ms) == tuple(silent)
-        observed = {each.key: each for each in real.active_observers(now_ms)}
-        watched = {each for each in others[2:] if plain[each].fetches}
-        assert observed.keys() == watched
-        for each in watched:
-            found = (observed[each].end_offset, observed[each].last_fetch_ms, observed[each].last_caught_up_ms)
-            assert found == (plain[each].offset, plain[each].last_ms, plain[each].caught_up_ms)
-            last_ms = plain[each].last_ms
-            lives = last_ms is not None and last_ms > now_ms - CATCH_UP_MS
-            assert real.is_caught_up(each, now_ms) == (plain[each].caught_up_ms is not None and lives)
+                plain.now_ms += draw(st.sampled_from([1, 2_999, OBSERVER_SESSION_TIMEOUT_MS, CATCH_UP_MS]))
+            case "voters":
+                plain.change_voters(draw(ordered))
+        plain.check(plain.now_ms - draw(st.sampled_from([0, 1, 3_000])))
 
 
 def is_forgotten(replica: PlainReplica, now_ms: int) -> bool:

@@ -35,6 +35,8 @@ class BrokerModel:
     producers: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
     epochs: dict[int, int] = field(default_factory=dict)
     limit_bytes: int = 2**31
+    is_strict: bool = False
+    """A log that never held a record accepts no first sequence but 0 (KAFKA-15591)."""
 
     def produce(self, encoded: bytes) -> int | ErrorCode:
         """The base offset, or why not."""
@@ -49,6 +51,8 @@ class BrokerModel:
                 return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             del self.producers[header.producer_id]
         known = self.producers.get(header.producer_id)
+        if self.is_strict and not self.values and header.base_sequence != 0:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if known is not None:
             for first, last, offset in known[-5:]:
                 if (first, last) == (header.base_sequence, header.last_sequence):
@@ -220,6 +224,45 @@ def test_a_final_error_fails_its_batch_and_the_others_go_on_in_a_new_epoch(
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1, 1, 0)
     client.queue.acked(again, 1, -1)
     assert client.outcomes[2] == Acked(0, 1, 5)
+
+
+def test_a_topic_that_was_created_again_gets_every_record_once_and_in_order() -> None:
+    client, second_topic = Client(), BrokerModel(is_strict=True)
+    full_batches(client, 6)
+    acked = client.send()
+    client.queue.addressed(b"1" * 16)
+    client.queue.acked(acked, 0, -1)
+    first, *others = [client.send() for _ in range(5)]
+    for batch in (first, *others):
+        client.refuse(batch, ErrorCode.UNKNOWN_TOPIC_ID)
+    client.now_ms += 10
+    assert client.send() is first
+    client.queue.addressed(b"2" * 16)
+    assert client.next() is None, "a log that does not know the producer might accept the next one before it"
+    refusal = second_topic.produce(first.encoded)
+    assert refusal is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    client.refuse(first, refusal)
+    client.now_ms += 10
+    while (again := client.next()) is not None:
+        client.queue.addressed(b"2" * 16)
+        offset = second_topic.produce(again.encoded)
+        assert isinstance(offset, int)
+        client.queue.acked(again, offset, -1)
+    assert [client.outcomes[number] for number in range(1, 6)] == [Acked(0, offset, 5) for offset in range(5)]
+
+
+def test_a_record_that_was_lost_on_the_way_to_a_deleted_topic_stays_unknown_if_the_new_one_refuses_it() -> None:
+    client = proven()
+    client.append(150)
+    batch = client.send()
+    client.queue.lost(batch, LOST, 10, sent=True)
+    client.now_ms = 10
+    assert client.send() is batch
+    client.refuse(batch, ErrorCode.UNKNOWN_TOPIC_ID)
+    client.now_ms = 20
+    assert client.send() is batch
+    client.refuse(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert isinstance(client.outcomes[1], Unknown)
 
 
 def test_an_answer_that_was_lost_and_never_made_up_for_is_unknown() -> None:

@@ -344,6 +344,23 @@ def test_a_broker_that_forgot_the_producer_gets_a_new_epoch() -> None:
     run(8, story)
 
 
+@pytest.mark.feature("PR-13")
+def test_a_topic_that_was_created_again_gets_every_record_of_the_same_producer() -> None:
+    """Its log is empty, and refuses sequences that go on from the old one (KAFKA-15591)."""
+
+    async def story(fake: FakeCluster, open_producer: Callable[..., Producer]) -> None:
+        fake.create("t")
+        async with open_producer() as producer:
+            await producer.send_all("t", [b"%d" % n for n in range(200)], partition=0)
+            [second] = fake.create("t")
+            found = await producer.send_all("t", [b"%d" % n for n in range(200, 500)], partition=0)
+        assert [it.offset for it in found] == list(range(300))
+        assert second.values() == [b"%d" % n for n in range(200, 500)]
+        assert read_header(second.log[0]).base_sequence == 0
+
+    run(8, story)
+
+
 def test_a_broker_that_throttles_is_left_alone() -> None:
     async def story(fake: FakeCluster, open_producer: Callable[..., Producer]) -> None:
         fake.create("t")

@@ -20,6 +20,7 @@ import org.apache.kafka.metadata.BrokerState;
 import org.apache.kafka.common.metrics.Metrics;
 import org.apache.kafka.metadata.KRaftMetadataCache;
 import org.apache.kafka.server.BrokerLifecycleManager;
+import org.apache.kafka.server.HostedPartition;
 import org.apache.kafka.storage.internals.log.LogCleaner;
 import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
@@ -155,6 +156,10 @@ final class BrokerStandIn {
                 return null;
             })
             .on("onlinePartition", a -> PartitionStandIn.of(cluster, node, (TopicPartition) a[0]))
+            .on("getPartition", a -> {
+                Option<Partition> found = PartitionStandIn.of(cluster, node, (TopicPartition) a[0]);
+                return found.isEmpty() ? new HostedPartition.None<Partition>() : new HostedPartition.Online<>(found.get());
+            })
             .on("getPartitionOrException", a -> {
                 Option<Partition> found = PartitionStandIn.of(cluster, node, (TopicPartition) a[0]);
                 if (found.isEmpty()) throw missing((TopicPartition) a[0]);

@@ -60,6 +60,7 @@ final class LogStandIn {
             .give("parentDirFile", directory.getParentFile())
             .on("partitionMetadataFile", a -> Optional.of(new PartitionMetadataFile(PartitionMetadataFile.newFile(directory), null)))
             .on("logStartOffset", a -> Wire.offset(node.askedPort(), at, Wire.AS_DEBUGGER, Wire.EARLIEST))
+            .on("localLogStartOffset", a -> Math.max(Wire.offset(node.askedPort(), at, Wire.AS_DEBUGGER, Wire.EARLIEST), files.baseOffsets().get(0)))
             .on("logEndOffset", a -> end())
             .on("logEndOffsetMetadata", a -> new LogOffsetMetadata(end()))
             .on("highWatermark", a -> highWatermark())
