@@ -88,7 +88,7 @@ class Cluster:
                 settings[key] = ",".join(self._with_port(each, ports) for each in settings[key].split(","))
         if settings.get(PERSISTER) == "":
             settings = SHARE_STATE | settings
-        if role == "broker":
+        if settings.get(HTTP_LISTENER):
             settings[HTTP_LISTENER] = f"127.0.0.1:{self.ports.draw()}"
         if settings.get(REMOTE_STORAGE, "").endswith(".LocalTieredStorage"):
             settings = {"rsm.config.dir": str(self.folder / "remote")} | settings

@@ -38,6 +38,7 @@ final class MetricsStandIn {
     private final Scrape scrape;
 
     MetricsStandIn(Node node) {
+        if (node.setting(Scrape.LISTENER) == null) throw Unanswered.because("INTERNALS: BrokerServer.metrics()");
         scrape = new Scrape(node);
     }
 

@@ -14,6 +14,7 @@ import java.util.regex.Pattern;
 
 /** The metrics of a node, from its page /metrics. */
 final class Scrape {
+    static final String LISTENER = "barnabas.http.listener";
     /** Tests ask in tight loops. */
     private static final long FRESH_NANOS = 50_000_000;
     private static final Pattern SAMPLE = Pattern.compile("(\\w+)(?:\\{(.*)\\})? (\\S+)");
@@ -44,7 +45,7 @@ final class Scrape {
     }
 
     private String page() throws IOException {
-        URI address = URI.create("http://" + node.setting("barnabas.http.listener").replaceFirst(".*://", "") + "/metrics");
+        URI address = URI.create("http://" + node.setting(LISTENER) + "/metrics");
         try {
             return HTTP.send(HttpRequest.newBuilder(address).build(), HttpResponse.BodyHandlers.ofString()).body();
         } catch (InterruptedException e) {
