@@ -295,7 +295,7 @@ def security_families(securities: Sequence[NodeSecurity]) -> Iterator[Family]:
 
 def _counts(security: ListenerSecurity) -> AuthenticationCounts:
     """Failed authentications include failed TLS handshakes, as in Kafka."""
-    from barnabas.runtime.sasl.server import SaslListener
+    from barnabas.runtime.sasl.server import AuthenticationCounts, SaslListener
     from barnabas.runtime.tls.listener import TlsListenerSecurity
 
     if isinstance(security, TlsListenerSecurity):
