@@ -27,8 +27,8 @@ from tests.storage.rig import NOW_MS, Rig, heads, numbered
 SELF, LAG_MS = 1, 1_000
 LED = PartitionImage((1, 2), (bytes(16),) * 2, (1, 2), leader=SELF, leader_epoch=5, partition_epoch=8)
 FOLLOWED = replace(LED, leader=2, leader_epoch=6, partition_epoch=9)
-ANSWER = ("changed", "changed")
-"""Everybody looks again: for the effects, and for the new state of the partition."""
+ANSWER = ("changed",)
+"""Everybody looks again, once, for the effects and for the new state of the partition."""
 
 
 class Life:
