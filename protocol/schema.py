@@ -121,7 +121,8 @@ def decode_in_steps(
     read = cls.STEPPED_READERS.get(version)
     if read is None:
         read = _stepped_reader(cls, version)
-        yield
+    # Each time, not only after the reader was made: otherwise the steps would depend on what this process has decoded.
+    yield
     try:
         return (yield from read(buffer, 0, most_elements))
     except DECODING_ERRORS as error:

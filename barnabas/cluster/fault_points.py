@@ -72,6 +72,14 @@ REMOTE_POINTS: Sequence[str] = (
 )
 """Fault points of brokers with tiered storage. No other broker comes by them."""
 
+RECLEAN_POINTS: Sequence[str] = (
+    "remote.reclean.slice",
+    "remote.reclean.started",
+    "remote.reclean.stored",
+    "remote.reclean.finished",
+)
+"""Fault points of brokers that compact remote segments again."""
+
 _OF_A_SEGMENT = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".leader_epoch_checkpoint")
 REMOTE_OBJECT_POINTS: Sequence[str] = tuple(
     point + suffix for point in ("remote.copy.stored", "remote.delete.deleted") for suffix in _OF_A_SEGMENT

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.cluster.fault_points import FAULT_POINTS, REMOTE_POINTS
+from barnabas.cluster.fault_points import FAULT_POINTS, RECLEAN_POINTS, REMOTE_POINTS
 from barnabas.runtime.simulated import Universe
 from barnabas.runtime.simulated.disk import renamed_point
 from simulation.coverage import POINTS, STATES, Coverage, merged
@@ -28,7 +28,8 @@ def test_the_fault_points_of_the_table_are_those_of_the_code() -> None:
     for room in ("broker", "kraft", "storage"):
         for path in (ROOT / room).rglob("*.py"):
             found |= set(re.findall(r'fault_point\("([^"]+)"\)', path.read_text(encoding="utf-8")))
-    assert {*REMOTE_POINTS, *(point for points in FAULT_POINTS.values() for point in points)} == found
+    of_nodes = {point for points in FAULT_POINTS.values() for point in points}
+    assert {*of_nodes, *REMOTE_POINTS, *RECLEAN_POINTS} == found
 
 
 def test_a_rename_is_a_fault_point_by_the_kind_of_file() -> None:

@@ -152,11 +152,12 @@ class Pair:
         offset = max(0, self.end - self.draw(st.integers(0, 9)))
         assert self.log.truncate_to(offset) == offset
         if offset >= self.end:
+            self.epochs = [entry for entry in self.epochs if entry[1] < self.end]
             return
         if offset < self.segments[0].base_offset:
-            # Nothing is left on the disk.
-            if offset <= self.start:
-                self.start, self.epochs = offset, []
+            # Nothing is left on the disk, and the log begins again: a follower that wants to keep what is remote
+            # begins behind it instead.
+            self.start, self.epochs = offset, []
             self.segments, self.cut_files = [PlainSegment(offset)], True
             self.watermark = offset
         else:

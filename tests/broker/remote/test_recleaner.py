@@ -13,6 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from barnabas.broker.remote.remote_pass import RemotePass
 from barnabas.broker.remote.tended import Job
+from barnabas.cluster.fault_points import RECLEAN_POINTS
 from barnabas.storage.compaction import Compaction
 from barnabas.storage.remote.compacted_copy import decode_copy
 from barnabas.storage.remote.segment import RemoteSegment, SegmentState
@@ -133,10 +134,7 @@ def test_a_tombstone_goes_after_its_time_and_not_before() -> None:
     running(story)
 
 
-POINTS = ("remote.reclean.slice", "remote.reclean.started", "remote.reclean.stored", "remote.reclean.finished")
-
-
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", RECLEAN_POINTS)
 def test_a_leader_that_ends_in_a_pass_leaves_what_the_next_one_can_go_on_with(point: str) -> None:
     async def story(replicas: Replicas) -> None:
         fill(replicas, *((key, "1") for key in "abcdefgh"))
