@@ -23,7 +23,9 @@ from tests.eventually import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITE = """
+import signal
 import sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
 sys.path[:0] = ["jepsen-style", "."]
 from pathlib import Path
 from running.children import CHILDREN
