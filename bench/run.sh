@@ -4,11 +4,11 @@
 # needs a JDK 17 and Maven; those on group coordinators are in bench/coordinators.py, and what records cost the clients
 # of Python programs, ours among them, is measured by bench/python_clients.py, streams groups by bench/streams.py, share
 # groups by bench/shares.py, tiered topics by bench/tiers.py. Where Spark is installed (make spark-test does it), bench/pipeline.py moves records between
-# it and our cluster; bench/trace.py reports what the decision trace costs, bench/secure.py measures TLS, SASL, the
+# it and our cluster; bench/lake.py writes tables; bench/trace.py reports what the decision trace costs, bench/secure.py measures TLS, SASL, the
 # authorizer and fairness on two secure clusters side by side, bench/faults.py what simulations and the checks of
 # histories cost.
 # About an hour; less with
-#   STEPS (ready idle bench failover clients coordinators streams shares tiers trace pipeline secure faults)
+#   STEPS (ready idle bench failover clients coordinators streams shares tiers trace lake pipeline secure faults)
 #   ONLY, CLIENTS_ONLY, COORDINATORS_ONLY, STREAMS_ONLY, SHARES_ONLY, TIERS_ONLY, PIPELINE_ONLY, SECURE_ONLY (regular expressions)
 #   PIPELINE_ARGS (--ten: 10 M records, too; those of 1 KB take 40 GB of disk, and 20 with --replicas 1)
 #   FAULTS_ARGS (--seeds 1-40 --operations 1000000)
@@ -18,7 +18,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PEER=$(cd "${PEER:-../shared/peer}" 2>/dev/null && pwd) || { echo "bench: no load generators; set PEER to their folder" >&2; exit 2; }
 OUT=$(pwd)/.cache/bench DATA=$(pwd)/.cache/bench/data PORT=${BASE_PORT:-30092}
 .venv/bin/python -c 'import pyspark' 2> /dev/null && SPARK=pipeline || SPARK=
-STEPS=${STEPS:-ready idle bench failover clients coordinators streams shares tiers trace $SPARK secure faults}
+STEPS=${STEPS:-ready idle bench failover clients coordinators streams shares tiers trace lake $SPARK secure faults}
 REPEAT=${REPEAT:-2} DURATION=${DURATION:-6} WARMUP=${WARMUP:-60}
 # Everything but a few kinds of produce that tell nothing the others do not.
 ONLY=${ONLY:-'^(?!produce.*(p1\.1.*lz4|p12\.100B|noidem))'}
@@ -39,7 +39,7 @@ UP="$CLUSTER up --no-restarts --data $DATA --base-port $PORT $SET" DOWN="$CLUSTE
 KAFKA_PEER_BROKER_EXTRA=$(printf '%s\\n' $SETTINGS)
 export REPEAT DURATION WARMUP QUIET_WAIT=${QUIET_WAIT:-5} KAFKA_PEER_BROKER_EXTRA
 GENERAL=${STEPS//coordinators/} GENERAL=${GENERAL//clients/} GENERAL=${GENERAL//pipeline/} GENERAL=${GENERAL//trace/} GENERAL=${GENERAL//faults/}
-GENERAL=${GENERAL//secure/} GENERAL=${GENERAL//shares/} GENERAL=${GENERAL//streams/} GENERAL=${GENERAL//tiers/}
+GENERAL=${GENERAL//secure/} GENERAL=${GENERAL//shares/} GENERAL=${GENERAL//streams/} GENERAL=${GENERAL//tiers/} GENERAL=${GENERAL//lake/}
 
 wanted() { [[ " $STEPS " == *" $1 "* ]]; }
 # LABEL BOOTSTRAP FILE WARMUP PIDS KILL RESTART: what is measured by programs beside this one
@@ -80,13 +80,17 @@ if [ -n "${GENERAL// /}" ]; then
     KILLC="$NODE kill controller-{id}" STARTC="$NODE start controller-{id}" ACTIVE="$NODE active" \
     BENCH_ARGS="--only $ONLY --warmup 0" "$PEER/run_all.sh" "$OUT/barnabas.jsonl"
 fi
-if wanted clients || wanted coordinators || wanted streams || wanted shares || wanted trace || wanted pipeline; then
+if wanted clients || wanted coordinators || wanted streams || wanted shares || wanted trace || wanted lake || wanted pipeline; then
   trap '$DOWN' EXIT
   $DOWN || true; rm -rf "$DATA"; $UP > /dev/null
   ours barnabas "$OURS" "$OUT/barnabas.jsonl" 5 "$NODE pids" "$NODE kill broker-{id}" "$NODE start broker-{id}"
   if wanted trace; then
     .venv/bin/python bench/trace.py --bootstrap "$OURS" --data "$DATA" --pids "$NODE pids" --out "$OUT/barnabas.jsonl" \
       --repeat "$REPEAT" --seconds "$DURATION"
+  fi
+  if wanted lake; then
+    .venv/bin/python bench/lake.py --label barnabas --bootstrap "$OURS" --pids "$NODE pids" --out "$OUT/barnabas.jsonl" \
+      --repeat "$REPEAT"
   fi
   if wanted pipeline; then
     tests/pipeline/install.sh
