@@ -1,8 +1,8 @@
 """`barnabas lake` on any cluster that speaks the Kafka protocol: what records cost it, and how fresh a table is.
 
-`lake.load.SIZE` is the rate at which it writes a topic of a million records into a new table, as a whole process with its
-start; its CPU is that of this process alone. `lake.freshness.Ns` is the time from the confirmation of a record by the
-cluster until a snapshot of the table has it, with a commit every N seconds and 500 records a second.
+`lake.load.SIZE` is the rate at which it writes a topic of a million records into a new table, as a whole process with
+its start; its CPU is that of this process alone. `lake.freshness.Ns` is the time from the confirmation of a record by
+the cluster until a snapshot of the table has it, with a commit every N seconds and 500 records a second.
 
 Usage: lake.py --bootstrap H:P,… [--pids CMD] [--out F] [--only REGEX] [--seconds N] …
 """

@@ -4,7 +4,7 @@
 # needs a JDK 17 and Maven; those on group coordinators are in bench/coordinators.py, and what records cost the clients
 # of Python programs, ours among them, is measured by bench/python_clients.py, streams groups by bench/streams.py, share
 # groups by bench/shares.py, tiered topics by bench/tiers.py. Where Spark is installed (make spark-test does it), bench/pipeline.py moves records between
-# it and our cluster; bench/lake.py writes tables; bench/trace.py reports what the decision trace costs, bench/secure.py measures TLS, SASL, the
+# it and our cluster, bench/lake.py writes tables; bench/trace.py reports what the decision trace costs, bench/secure.py measures TLS, SASL, the
 # authorizer and fairness on two secure clusters side by side, bench/faults.py what simulations and the checks of
 # histories cost.
 # About an hour; less with
