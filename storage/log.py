@@ -19,7 +19,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import NO_TIMESTAMP, BatchHeader, CorruptBatch, iterate_batches
@@ -41,6 +40,7 @@ from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log_files import LogFiles
 from barnabas.storage.log_flushes import LogFlushes
 from barnabas.storage.log_health import LogHealth
+from barnabas.storage.log_results import AppendResult, OffsetOutOfRange
 from barnabas.storage.log_retention import segments_to_delete
 from barnabas.storage.produced_batches import number, size_in_bytes
 from barnabas.storage.producer_snapshot_format import decode_snapshot
@@ -56,24 +56,6 @@ _log = logging.getLogger(__name__)
 
 _READ_AHEAD_BYTES = 1 << 20
 _DAMAGE_REMEMBERED = 16
-
-
-class OffsetOutOfRange(KafkaError):
-    """The offset is before the log's start or behind its end."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
-
-
-class AppendResult(NamedTuple):
-    """Position of a produced batch."""
-
-    first_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    """-1 unless the topic has LogAppendTime."""
-    duplicate: bool
-    """Nothing was appended: the offsets are those of the first attempt."""
 
 
 class PartitionLog:

@@ -28,7 +28,8 @@ from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.purgatory import Purgatory
 from barnabas.broker.remote.gathering import Answers as RemoteAnswers
 from barnabas.broker.remote.wanted import Wanted as RemoteWanted
-from barnabas.broker.replication.partition import FetchKind, OffsetIsRemote, Partition, ReadRequest
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.reads import FetchKind, OffsetIsRemote, ReadRequest
 from barnabas.broker.replication.replica import FollowerFetch
 from barnabas.broker.replication.replica_selection import SELECTORS, ReplicaView, Selector
 from barnabas.broker.replication.throttles import Throttle

@@ -14,7 +14,7 @@ from barnabas.protocol.messages.produce import (
 )
 from barnabas.protocol.records.record_check import MOST_RECORD_ERRORS
 from barnabas.runtime.dispatch import Call
-from barnabas.storage.log import AppendResult
+from barnabas.storage.log_results import AppendResult
 
 NO_RESPONSE = 0
 """acks of a request that gets no response."""

@@ -17,7 +17,7 @@ from barnabas.broker.apis.rights import may_on_topics
 from barnabas.broker.apis.share_calls import RENEWAL_FROM_VERSION, Acknowledging, SharePorts, check_request
 from barnabas.broker.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
 from barnabas.broker.purgatory import DelayedOperation
-from barnabas.broker.replication.partition import FetchKind, OffsetIsRemote, ReadRequest, ReadResult
+from barnabas.broker.replication.reads import FetchKind, OffsetIsRemote, ReadRequest, ReadResult
 from barnabas.broker.shares.acquisition import AcquiredRange, Wanted
 from barnabas.broker.shares.fetched import FetchedBatch, aborted_in, offsets_of
 from barnabas.broker.shares.led_partitions import LedSharePartition
@@ -41,7 +41,7 @@ from barnabas.runtime.call import Call
 from barnabas.runtime.meter import Meter
 from barnabas.runtime.server import Steps
 from barnabas.runtime.world import FileRegion
-from barnabas.storage.log import OffsetOutOfRange
+from barnabas.storage.log_results import OffsetOutOfRange
 from barnabas.storage.segment_list import LogSlice
 
 BY_RECORD = 1

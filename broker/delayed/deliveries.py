@@ -37,7 +37,7 @@ from barnabas.protocol.records.delayed import OWN_OFFSET, Pending, build_pending
 from barnabas.runtime.background import Background
 from barnabas.runtime.decisions import DecisionKind, Notepad
 from barnabas.runtime.world import World
-from barnabas.storage.log import AppendResult
+from barnabas.storage.log_results import AppendResult
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,8 @@ from barnabas.broker.delayed.delivery import READ_BYTES, READ_IN_A_DELIVERY_BYTE
 from barnabas.broker.delayed.led_deliveries import LedDeliveries
 from barnabas.broker.delayed.replay import Replay, SegmentScan
 from barnabas.runtime.world import World
-from barnabas.storage.log import OffsetOutOfRange, PartitionLog
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.log_results import OffsetOutOfRange
 from barnabas.storage.segment_list import LogSlice
 
 
@@ -44,8 +45,7 @@ def _scan(scan: SegmentScan, part: LogSlice) -> None:
 
 
 def slices_at(partition_log: PartitionLog, places: list[int]) -> list[LogSlice]:
-    """The batches with these offsets, and some others; those with the last offsets may be left out. Raises KafkaError.
-    """
+    """The batches with these offsets, and some others; those with the last offsets may be left out. Raises KafkaError."""
     slices: list[LogSlice] = []
     left_bytes = READ_IN_A_DELIVERY_BYTES
     for run in runs_of(places):

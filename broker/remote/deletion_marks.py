@@ -15,8 +15,9 @@ from functools import partial
 
 import trio
 
-from barnabas.broker.replication.partition import FetchKind, Partition, ReadRequest
+from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.partitions import Partitions
+from barnabas.broker.replication.reads import FetchKind, ReadRequest
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from barnabas.protocol.messages.remote_log_metadata import RemotePartitionDeleteMetadataRecord

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple, Protocol
 import trio
 
 from barnabas.broker.remote.metadata_log import MetadataLog, ReadRecords, Wanted, decode_batches
-from barnabas.broker.replication.partition import FetchKind, Partition, ReadRequest
+from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.partitions import Partitions
+from barnabas.broker.replication.reads import FetchKind, ReadRequest
 from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage, error_code
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from barnabas.protocol.messages.list_offsets import (

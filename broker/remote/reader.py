@@ -22,7 +22,7 @@ from barnabas.protocol.records.search import TooLargeToSearch, first_record_at
 from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.object_store import NoSuchObject, StoreError
 from barnabas.storage.leader_epochs import LeaderEpochs
-from barnabas.storage.log import OffsetOutOfRange
+from barnabas.storage.log_results import OffsetOutOfRange
 from barnabas.storage.remote.index_bytes import aborted_in, entry_after, offset_at_time, position_of
 from barnabas.storage.remote.partition_segments import PartitionSegments
 from barnabas.storage.remote.segment import RemotePartitionKey, RemoteSegment

@@ -16,7 +16,7 @@ from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.quota import ReplicationQuota
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.runtime.world import Clock
-from barnabas.storage.log import OffsetOutOfRange
+from barnabas.storage.log_results import OffsetOutOfRange
 from barnabas.storage.remote.segment import RemotePartitionKey
 from barnabas.storage.segment_list import TimestampedOffset
 

@@ -27,8 +27,9 @@ from barnabas.broker.replication.follower import (
     TruncateTo,
 )
 from barnabas.broker.replication.log_dir_move import Action, LogDirMove
-from barnabas.broker.replication.partition import OffsetIsRemote, Partition
+from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.partitions import Partitions
+from barnabas.broker.replication.reads import OffsetIsRemote
 from barnabas.broker.replication.tier_start import TierWanted
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import CorruptBatch
@@ -36,9 +37,10 @@ from barnabas.runtime.decisions import DecisionKind, Notepad
 from barnabas.runtime.world import World
 from barnabas.storage.fetched_batches import EpochsMissing
 from barnabas.storage.future_logs import LogKey, take_over
-from barnabas.storage.log import OffsetOutOfRange, PartitionLog
+from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_dir_work import DirectoryFailure
 from barnabas.storage.log_directory import LogDirectory
+from barnabas.storage.log_results import OffsetOutOfRange
 from barnabas.storage.producer_snapshot_format import encode_snapshot, is_sound_snapshot
 from barnabas.storage.segment_list import LogSlice
 

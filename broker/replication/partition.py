@@ -9,8 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import NamedTuple
 
 from barnabas.broker.admission import limits_of
 from barnabas.broker.keyed_queues import KeyedQueues
@@ -35,6 +33,7 @@ from barnabas.broker.replication.follower import (
     TruncateFullyAndStartAt,
     TruncateTo,
 )
+from barnabas.broker.replication.reads import FetchKind, OffsetIsRemote, ReadRequest, ReadResult
 from barnabas.broker.replication.replica import (
     ACKS_ALL,
     CommittedIsr,
@@ -61,11 +60,11 @@ from barnabas.runtime.decisions import DecisionKind, Notepad, Notes
 from barnabas.runtime.world import Clock, no_fault
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.fetched_batches import EpochsMissing
-from barnabas.storage.log import AppendResult, OffsetOutOfRange, PartitionLog
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.log_results import AppendResult, OffsetOutOfRange
 from barnabas.storage.producer_snapshot_format import CorruptSnapshot
 from barnabas.storage.producers import NO_WARRANT, Verification, Warrant
 from barnabas.storage.segment_list import LogSlice
-from barnabas.storage.transaction_index import AbortedTransaction
 
 log = logging.getLogger(__name__)
 
@@ -74,53 +73,6 @@ _EXPECTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH)
 
 HIGH_WATERMARK = -1
 """Offset in DeleteRecords that stands for the high watermark."""
-
-
-class OffsetIsRemote(KafkaError):
-    """The offset is in the log, but no longer on this broker's disk: a remote segment has it (KIP-405)."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE, message)
-
-
-class FetchKind(Enum):
-    """The offset up to which a reader may read."""
-
-    READ_UNCOMMITTED = 0
-    """The high watermark."""
-    READ_COMMITTED = 1
-    """The last stable offset."""
-    REPLICA = 2
-    """The log end offset."""
-
-
-class ReadRequest(NamedTuple):
-    """A read from the log, with the epochs that the reader knows."""
-
-    kind: FetchKind
-    offset: int
-    max_bytes: int
-    current_leader_epoch: int = -1
-    """-1 if not given, as the next one."""
-    last_fetched_epoch: int = -1
-    leader_only: bool = True
-    """False for consumers that may read from a follower (KIP-392)."""
-    at_least_one_batch: bool = True
-    """True if to return the first batch even if it is larger than `max_bytes`."""
-
-
-class ReadResult(NamedTuple):
-    """The records, and the offsets as of now."""
-
-    records: LogSlice | None
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    log_end_offset: int
-    diverging_epoch: tuple[int, int] | None = None
-    """(epoch, end offset) where the reader's log diverges from this one; then there are no records (KIP-595)."""
-    aborted: Sequence[AbortedTransaction] = ()
-    """Aborted transactions in `records`, for READ_COMMITTED."""
 
 
 @dataclass(frozen=True, slots=True)

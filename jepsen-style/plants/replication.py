@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from barnabas.broker.replication.follower import Follower
-from barnabas.broker.replication.partition import FetchKind, Partition
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.reads import FetchKind
 from barnabas.broker.replication.replica import Effects, HighWatermarkAdvanced, Leading, Replica
 from barnabas.kraft.metadata.image import PartitionImage
 from barnabas.protocol.errors import ErrorCode

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 from barnabas.broker.apis.share_fetch import _ShareFetch
 from barnabas.broker.remote.segment_store import RemoteSegmentStore, SegmentFiles
-from barnabas.broker.replication.partition import Partition, ReadRequest, ReadResult
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.reads import ReadRequest, ReadResult
 from barnabas.broker.shares.acquisition import Wanted
 from barnabas.broker.shares.led_partitions import LedSharePartition, LedSharePartitions
 from barnabas.broker.shares.sessions import TopicPartition

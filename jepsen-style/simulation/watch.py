@@ -11,7 +11,8 @@ from functools import partial
 from barnabas.broker.apis.share_fetch import _ShareFetch
 from barnabas.broker.coordinator.coordinator import partition_for
 from barnabas.broker.internal_topics import GROUP_TOPIC
-from barnabas.broker.replication.partition import FetchKind, Partition, ReadRequest, ReadResult
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.reads import FetchKind, ReadRequest, ReadResult
 from barnabas.broker.replication.replica import Leading
 from barnabas.broker.shares.acquisition import Wanted
 from barnabas.broker.shares.sessions import TopicPartition

@@ -15,7 +15,8 @@ from barnabas.runtime.simulated.store import Directory, Entry, Store
 from barnabas.runtime.world import Disk
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.folder import Folder
-from barnabas.storage.log import AppendResult, PartitionLog
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.log_results import AppendResult
 from barnabas.storage.producers import ProducerStateConfig
 from barnabas.storage.recovery import LastRun
 

@@ -15,7 +15,8 @@ from barnabas.runtime.real import real_world
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.fetched_batches import UnexpectedAppendOffset
 from barnabas.storage.folder import Folder
-from barnabas.storage.log import OffsetOutOfRange, PartitionLog
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.log_results import OffsetOutOfRange
 from barnabas.storage.names import SNAPSHOT_SUFFIX
 from barnabas.storage.producer_snapshot_format import decode_snapshot
 from barnabas.storage.recovery import LastRun

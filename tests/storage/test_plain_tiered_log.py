@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from barnabas.protocol.records.batch import read_header
 from barnabas.settings.topic import TopicConfig
-from barnabas.storage.log import OffsetOutOfRange, PartitionLog
+from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_checkpoints import start_to_note
+from barnabas.storage.log_results import OffsetOutOfRange
 from barnabas.storage.producer_snapshot_format import encode_snapshot
 from tests.examples import examples
 from tests.storage.rig import NOW_MS, Rig, append, batch

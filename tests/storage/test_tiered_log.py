@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from barnabas.settings.topic import TopicConfig
-from barnabas.storage.log import OffsetOutOfRange, PartitionLog
+from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_checkpoints import start_to_note
+from barnabas.storage.log_results import OffsetOutOfRange
 from barnabas.storage.producer_snapshot_format import CorruptSnapshot, encode_snapshot
 from tests.storage.rig import DIRECTORY, NOW_MS, Rig, all_offsets, append, batch, producer_batch, small_segments
 

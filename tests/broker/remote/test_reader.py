@@ -13,7 +13,8 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import CorruptBatch, iterate_batches, read_header
 from barnabas.runtime.object_store import NoSuchObject, StoreError
 from barnabas.storage.leader_epochs import LeaderEpochs
-from barnabas.storage.log import OffsetOutOfRange, PartitionLog
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.log_results import OffsetOutOfRange
 from barnabas.storage.remote.compacted_copy import CompactedCopy
 from barnabas.storage.remote.segment import RemoteSegment, SegmentState, SegmentUpdate
 from tests.broker.remote.rig import KEY, Seam, Tiers, run

@@ -16,8 +16,9 @@ from barnabas.broker.fetch_context import by_topic
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.replication.fetcher import Fetchers, FetchSettings
 from barnabas.broker.replication.isr_changes import IsrChanges
-from barnabas.broker.replication.partition import FetchKind, Partition, PartitionHost, ReadRequest
+from barnabas.broker.replication.partition import Partition, PartitionHost
 from barnabas.broker.replication.partitions import Partitions, ReplicationSettings
+from barnabas.broker.replication.reads import FetchKind, ReadRequest
 from barnabas.broker.replication.replica import FollowerFetch
 from barnabas.kraft.metadata.delta import MetadataDelta, TopicDelta
 from barnabas.kraft.metadata.image import (
@@ -66,7 +67,8 @@ from barnabas.runtime.disk import RealDisk
 from barnabas.runtime.world import FileRegion, World
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.folder import Folder
-from barnabas.storage.log import AppendResult, PartitionLog
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.log_results import AppendResult
 
 TOPIC = "orders"
 TOPIC_ID = bytes(15) + b"\x07"

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.replication.partition import FetchKind, Partition, PartitionHost, ReadRequest
+from barnabas.broker.replication.partition import Partition, PartitionHost
+from barnabas.broker.replication.reads import FetchKind, ReadRequest
 from barnabas.broker.replication.replica import (
     CommittedIsr,
     FollowerFetch,

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.replication.partition import FetchKind, Partition, PartitionHost, ReadRequest
+from barnabas.broker.replication.partition import Partition, PartitionHost
 from barnabas.broker.replication.partitions import PARTITION_ITEMS, Partitions, ReplicationSettings
+from barnabas.broker.replication.reads import FetchKind, ReadRequest
 from barnabas.broker.replication.replica import FollowerFetch, IsrChangeWanted, ReplicaSettings
 from barnabas.kraft.metadata.delta import MetadataDelta, TopicDelta
 from barnabas.kraft.metadata.image import (

@@ -15,7 +15,8 @@ import trio
 import trio.testing
 
 from barnabas.broker.replication.fetcher import NEW_PARTITION_WAIT_MS
-from barnabas.broker.replication.partition import FetchKind, Partition, ReadRequest
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.reads import FetchKind, ReadRequest
 from barnabas.broker.replication.replica import FollowerFetch, Leading, Progress
 from barnabas.kraft.metadata.image import NO_LEADER
 from barnabas.protocol.errors import ErrorCode, KafkaError
