@@ -53,7 +53,9 @@ class State:
     def of(cls, log: PartitionLog) -> State:
         batches = {read_header(data).base_offset: data for data in log.batches(log.local_log_start_offset)}
         ends = (log.log_start_offset, log.local_log_start_offset, log.log_end_offset, log.high_watermark)
-        return cls(*ends, log.highest_copied_offset, log.cleaned_to, log.epochs.entries(), batches)
+        # Where the first epoch began before the log's start makes no difference: a copy may know it, or not.
+        epochs = [(epoch, max(start, log.log_start_offset)) for epoch, start in log.epochs.entries()]
+        return cls(*ends, log.highest_copied_offset, log.cleaned_to, epochs, batches)
 
 
 @dataclass
