@@ -38,7 +38,7 @@ _QUIET_S = 3.0
 """Time for outputs that come too often, after all have come once."""
 _GIVEN_UP_S = 8.0
 """Time without an output after which nothing more is expected from an application that has committed everything."""
-_READ_S = 30.0
+_READ_S = 90.0
 """Time to read what is in the topics."""
 _MOST_STANDSTILLS = 6
 """The end of a run is at most this many times `stuck_s` after the last fault."""

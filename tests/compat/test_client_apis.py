@@ -206,8 +206,14 @@ def test_administration_with_confluent_kafka(cluster: RunningCluster) -> None:
     resource = ConfigResource(ResourceType.TOPIC, topic)
     change = ConfigEntry("max.message.bytes", "7777", incremental_operation=AlterConfigOpType.SET)
     done(admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[change])]))
-    (configs,) = done(admin.describe_configs([resource])).values()
-    assert (configs["max.message.bytes"].value, configs["retention.ms"].value) == ("7777", "100000")
+
+    def described_config(name: str) -> str:
+        (configs,) = done(admin.describe_configs([resource])).values()
+        return str(configs[name].value)
+
+    # Any broker may answer, and one may not have applied the change yet.
+    cluster.wait_for("the change is described", lambda: described_config("max.message.bytes") == "7777")
+    assert described_config("retention.ms") == "100000"
 
     described = admin.describe_cluster(request_timeout=TIMEOUT_SECONDS).result()
     assert described.cluster_id == cluster.layout.cluster_id
