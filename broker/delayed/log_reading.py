@@ -45,7 +45,7 @@ def _scan(scan: SegmentScan, part: LogSlice) -> None:
 
 
 def slices_at(partition_log: PartitionLog, places: list[int]) -> list[LogSlice]:
-    """The batches with these offsets, and some others; those with the last offsets may be left out. Raises KafkaError."""
+    """The batches with these offsets, and some others; the last of them may be left out. Raises KafkaError."""
     slices: list[LogSlice] = []
     left_bytes = READ_IN_A_DELIVERY_BYTES
     for run in runs_of(places):
