@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from measuring import Meter, Results, read_pids
 
@@ -70,6 +70,27 @@ def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PAT
             raise TimeoutError(f"{what}: not within {patience_s:.0f} s")
         time.sleep(0.002)
     return time.monotonic()
+
+
+def fill(bootstrap: str, topic: str, count: int, value: bytes, partitions: int) -> None:
+    """Write `count` records of the same value, on all partitions alike. RuntimeError if one is not confirmed."""
+    more = {"linger.ms": 20, "queue.buffering.max.messages": 1_000_000, "acks": "all"}
+    producer = Producer(settings(bootstrap, **more))
+    failed: list[object] = []
+    for number in range(count):
+        while True:
+            try:
+                producer.produce(
+                    topic,
+                    value,
+                    partition=number // 100 % partitions,
+                    on_delivery=lambda error, _: failed.append(error) if error else None,
+                )
+                break
+            except BufferError:
+                producer.poll(0.1)
+    if producer.flush(120) or failed:
+        raise RuntimeError(f"the topic cannot be filled: {failed[:1]}")
 
 
 class Cluster:

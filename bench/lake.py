@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 
 from confluent_kafka import Producer
-from group_members import Cluster, Load, Measured, measure_all, settings, wait_until
+from group_members import Cluster, Load, Measured, fill, measure_all, settings, wait_until
 from measuring import Results, percentile
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
@@ -81,7 +81,7 @@ def table_of(topic: str) -> str:
 def load(lake: Lake, size: int, count: int) -> Measured:
     """Records in a second."""
     with lake.cluster.topic(PARTITIONS) as topic:
-        fill(lake.cluster, topic, size, count)
+        fill(lake.cluster.bootstrap, topic, count, os.urandom(size), PARTITIONS)
         meter, before = lake.cluster.meter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         with meter:
             began = time.monotonic()
@@ -96,26 +96,6 @@ def load(lake: Lake, size: int, count: int) -> Measured:
             raise RuntimeError(f"the table has {rows} rows, expected {count}")
         more = {"ops": count, "lake_cpu_us": round(cpu_s / count * 1e6, 2), "most_mib": after.ru_maxrss / 1024}
         return count / took, {**more, **meter.fields}
-
-
-def fill(cluster: Cluster, topic: str, size: int, count: int) -> None:
-    producer = Producer(settings(cluster.bootstrap, **{"linger.ms": 20, "acks": "all"}))
-    value = os.urandom(size)
-    failed: list[object] = []
-    for number in range(count):
-        while True:
-            try:
-                producer.produce(
-                    topic,
-                    value,
-                    partition=number // 100 % PARTITIONS,
-                    on_delivery=lambda error, _: failed.append(error) if error else None,
-                )
-                break
-            except BufferError:
-                producer.poll(0.1)
-    if producer.flush(120) or failed:
-        raise RuntimeError(f"the topic cannot be filled: {failed[:1]}")
 
 
 @contextmanager

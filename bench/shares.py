@@ -19,8 +19,7 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from confluent_kafka import Producer
-from group_members import Cluster, Load, Measured, measure_all, settings, unique
+from group_members import Cluster, Load, Measured, fill, measure_all, unique
 from measuring import Meter, Results
 
 SOURCE = Path(__file__).resolve().parent / "ShareLoad.java"
@@ -67,32 +66,14 @@ class Program:
         return [float(word) for word in line.split()]
 
 
-def fill(cluster: Cluster, topic: str, count: int) -> None:
-    """Records of VALUE_BYTES, on all partitions alike."""
-    producer = Producer(
-        settings(cluster.bootstrap, **{"linger.ms": 20, "queue.buffering.max.messages": 1_000_000, "acks": "all"})
-    )
-    failed: list[object] = []
-    for number in range(count):
-        while True:
-            try:
-                producer.produce(
-                    topic,
-                    b"x" * VALUE_BYTES,
-                    partition=number // 100 % PARTITIONS,
-                    on_delivery=lambda error, _: failed.append(error) if error else None,
-                )
-                break
-            except BufferError:
-                producer.poll(0.1)
-    if producer.flush(120) or failed:
-        raise RuntimeError(f"the topic cannot be filled: {failed[:1]}")
+def fill_topic(cluster: Cluster, topic: str, count: int) -> None:
+    fill(cluster.bootstrap, topic, count, b"x" * VALUE_BYTES, PARTITIONS)
 
 
 def consume(cluster: Cluster, program: Program, members: int, seconds: float) -> Measured:
     """Records in a second."""
     with cluster.topic(PARTITIONS) as topic:
-        fill(cluster, topic, int(RECORDS_PER_SECOND * (seconds + 1)))
+        fill_topic(cluster, topic, int(RECORDS_PER_SECOND * (seconds + 1)))
         meter = cluster.meter()
         records, took, *_ = program.run(meter, cluster.bootstrap, topic, unique("bs"), members, seconds, "consume")
         return records / took, {"members": members, "records": records, **meter.fields}
@@ -101,7 +82,7 @@ def consume(cluster: Cluster, program: Program, members: int, seconds: float) ->
 def acknowledge(cluster: Cluster, program: Program, members: int, seconds: float) -> Measured:
     """Median latency in milliseconds."""
     with cluster.topic(PARTITIONS) as topic:
-        fill(cluster, topic, int(ACKS_PER_SECOND * (seconds + 4)))
+        fill_topic(cluster, topic, int(ACKS_PER_SECOND * (seconds + 4)))
         meter = cluster.meter()
         _, took, acks, median_us, p99_us = program.run(
             meter, cluster.bootstrap, topic, unique("bs"), members, seconds, "acknowledge"

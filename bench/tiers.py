@@ -20,7 +20,7 @@ from functools import partial
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
-from group_members import Cluster, Load, Measured, measure_all, settings, unique, wait_until
+from group_members import Cluster, Load, Measured, fill, measure_all, settings, unique, wait_until
 from measuring import Results, percentile
 
 from barnabas.client.admin import OffsetSpec
@@ -62,23 +62,8 @@ class Tiers:
 
     def fill(self, topic: str) -> None:
         """Random values, so that nothing along the way can make them smaller."""
-        producer = Producer(settings(self.cluster.bootstrap, **{"linger.ms": 20, "acks": "all"}))
-        failed: list[object] = []
-        value = os.urandom(VALUE_BYTES)
-        for number in range(self._size_bytes // VALUE_BYTES):
-            while True:
-                try:
-                    producer.produce(
-                        topic,
-                        value,
-                        partition=number // 100 % PARTITIONS,
-                        on_delivery=lambda error, _: failed.append(error) if error else None,
-                    )
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-        if producer.flush(120) or failed:
-            raise RuntimeError(f"the topic cannot be filled: {failed[:1]}")
+        count, value = self._size_bytes // VALUE_BYTES, os.urandom(VALUE_BYTES)
+        fill(self.cluster.bootstrap, topic, count, value, PARTITIONS)
 
     def begin_copies(self, topic: str) -> None:
         entries = [
