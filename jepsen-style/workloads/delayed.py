@@ -9,7 +9,6 @@ the leader has the record, which may be long before it is delivered.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import cast
 
 from barnabas.runtime.world import Chance
@@ -44,13 +43,7 @@ class Delayed:
         self._mended_ns: int | None = None
 
     def client_settings(self, base: ClientSettings, process: int) -> ClientSettings:
-        return replace(
-            base,
-            group_id=None,
-            transactional_id=None,
-            isolation=self._options.isolation,
-            idempotence=self._options.idempotence,
-        )
+        return self._lives.of_no_group(base)
 
     async def set_up(self, client: WorkClient) -> None:
         configs = {**self._options.topic_configs, **ENABLED}

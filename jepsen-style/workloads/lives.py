@@ -7,10 +7,11 @@ The runner gives the processes of thread `t` the numbers t, t + n, t + 2n, … (
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from barnabas.runtime.world import Chance
-from clients.client import ClientError, WorkClient
+from clients.client import ClientError, ClientSettings, WorkClient
 from operations import Completion, Invocation, Outcome
 from workloads.topics import Topics
 from workloads.workload import WorkloadOptions
@@ -31,6 +32,7 @@ class Lives:
     """The processes of one run."""
 
     def __init__(self, options: WorkloadOptions) -> None:
+        self._options = options
         self.threads = options.processes
         self.replicas = int(options.more.get("replicas", REPLICAS))
         self._topic_configs = options.topic_configs
@@ -51,6 +53,16 @@ class Lives:
         if self._protocol != MIXED:
             return self._protocol
         return ("classic", "consumer")[(process // self.threads + self.thread(process)) % 2]
+
+    def of_no_group(self, base: ClientSettings) -> ClientSettings:
+        """Settings of a client without a group and without transactions."""
+        return replace(
+            base,
+            group_id=None,
+            transactional_id=None,
+            isolation=self._options.isolation,
+            idempotence=self._options.idempotence,
+        )
 
     def topics(self, partitions: int) -> Topics:
         """Topics with that number of partitions, and the replicas and configs that the options ask for."""

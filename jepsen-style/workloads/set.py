@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 from barnabas.runtime.world import Chance
 from clients.client import ClientError, ClientSettings, WorkClient
@@ -34,13 +33,7 @@ class Set:
         self._readers = LogReaders(self._lives, self._places, json_value)
 
     def client_settings(self, base: ClientSettings, process: int) -> ClientSettings:
-        return replace(
-            base,
-            group_id=None,
-            transactional_id=None,
-            isolation=self._options.isolation,
-            idempotence=self._options.idempotence,
-        )
+        return self._lives.of_no_group(base)
 
     async def set_up(self, client: WorkClient) -> None:
         await self._lives.topics(len(self._places)).need(client, [self._places[0].topic])

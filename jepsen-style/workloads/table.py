@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import cast
 
 from barnabas.runtime.world import Chance
@@ -58,13 +57,7 @@ class Table:
         return self._places
 
     def client_settings(self, base: ClientSettings, process: int) -> ClientSettings:
-        return replace(
-            base,
-            group_id=None,
-            transactional_id=None,
-            isolation=self._options.isolation,
-            idempotence=self._options.idempotence,
-        )
+        return self._lives.of_no_group(base)
 
     async def set_up(self, client: WorkClient) -> None:
         configs = {**COMPACTED, **self._options.topic_configs}
