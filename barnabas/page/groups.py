@@ -48,7 +48,7 @@ class Groups:
     shares: Callable[[str], Awaitable[Sequence[object]]]
     """Asks the nodes for the share partitions of a group."""
     is_watched: Callable[[], bool] = lambda: True
-    """Whether a browser is connected: else no group is followed."""
+    """True while a browser is connected; otherwise no group is followed."""
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
     def __post_init__(self) -> None:

@@ -65,7 +65,7 @@ class GroupLag:
     opened_ms: int
     samples: deque[LagSample] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))
     topics: list[TopicRate] = field(default_factory=list)
-    """As of the last sample, by name."""
+    """The state at the last sample, by name."""
     topics_left_out: int = 0
     _offsets: dict[_Place, tuple[int | None, int | None]] = field(default_factory=dict)
     """End and committed offset of each partition at the last sample."""

@@ -104,7 +104,7 @@ class RemoteMetadata:
         return None if index is None else self._logs[index].segments(key)
 
     def leads_records_of(self, key: RemotePartitionKey) -> bool:
-        """Whether this broker leads the metadata partition of a partition."""
+        """True if this broker leads the metadata partition of a partition."""
         topic = self._topic()
         if topic is None:
             return False

@@ -255,7 +255,7 @@ class LeaderFetcher:
         self.wake()
 
     def _waits_no_longer(self, key: PartitionKey) -> None:
-        """Whatever the partition waited for, it no longer does."""
+        """The partition no longer waits."""
         self._backing_off.pop(key, None)
         self._asking_bounds.pop(key, None)
         self._asking_epochs.pop(key, None)

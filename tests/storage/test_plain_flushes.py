@@ -63,7 +63,7 @@ class Pair:
         self.appended(self.end, count)
 
     def append_behind_gap(self) -> None:
-        """As a follower of a compacted log."""
+        """A follower of a compacted log appends."""
         base = self.end + self.draw(st.integers(1, 3))
         self.log.append_as_follower(bytearray(numbered(base)), self.now_ms)
         self.gaps_to = base

@@ -88,7 +88,7 @@ class Life:
         self.partition.follower_read(fetch, ReadRequest(FetchKind.REPLICA, offset, 1_000, last_fetched_epoch=epoch))
 
     def fetched(self, data: PartitionData) -> list[str]:
-        """As a follower: the leader answers the present request."""
+        """The leader answers the present request of this follower."""
         wanted = self.partition.follower.next(self.now_ms)
         self.partition.fetched(wanted, data)  # type: ignore[arg-type]
         return self.take()

@@ -112,7 +112,7 @@ class Pair:
         self.fetches()
 
     def answer_fetch(self) -> None:
-        """As the leader answers, or one before it."""
+        """The answer of the leader, or of one before it."""
         if self.draw(st.booleans()):
             self.look()
         asked = self.asked if self.asked is not None else FetchWanted(self.epoch, 0, -1, 0)

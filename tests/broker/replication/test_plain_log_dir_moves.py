@@ -195,7 +195,7 @@ class Node:
         self.write(0, self.epoch + self.draw(st.sampled_from([0, 0, 0, 1])))
 
     def append_behind_gap(self) -> None:
-        """As a follower of a compacted log, with an epoch of which nothing is left."""
+        """A follower of a compacted log appends, with an epoch of which nothing is left."""
         gap = self.draw(st.integers(1, 3))
         if self.log.latest_epoch < 0:
             self.log.epochs.assign(0, self.log.log_end_offset)  # no epoch is older

@@ -256,7 +256,7 @@ def check_other_ways_to_the_image(cluster: Any, image: MetadataImage) -> None:
 
 
 def test_decisions_that_build_on_each_other_see_the_log_as_it_will_be(cluster: Any) -> None:
-    """Whether records are taken together or one after the other."""
+    """Records are taken together, or one after the other."""
     topics = [CreatableTopic(name=name, num_partitions=2, replication_factor=2) for name in ("a", "b")]
     end = len(cluster.log)
     decision = cluster.controller.decide(CreateTopicsRequest(topics=topics), 7, end, cluster.now_ms)

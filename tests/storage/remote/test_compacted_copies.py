@@ -92,7 +92,7 @@ def test_an_earlier_leader_has_no_say_once_a_later_one_has_copied() -> None:
     assert read_at(segments, 0) == [2]
     assert segments.apply(copy_of(6, 100, 199, epoch=5))
     assert not segments.apply(finished(2, epoch=4, cleaned_to=2_000))
-    assert segments.apply(moved(1, DELETING)), "whoever leads removes what is left of it"
+    assert segments.apply(moved(1, DELETING)), "the leader removes what is left of it"
 
 
 def test_a_record_may_change_what_a_copy_says_of_itself() -> None:

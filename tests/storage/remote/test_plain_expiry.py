@@ -121,7 +121,7 @@ class Rules:
                     self.add(each)
 
     def before_the_log(self) -> None:
-        """Whatever was copied by leaders before its first epoch."""
+        """All that leaders before its first epoch have copied."""
         if self.it.epochs:
             for epoch in range(self.it.epochs[0][0]):
                 self.looks.append(len([*self.known.referenced(epoch), *self.known.unreferenced(epoch)]))
