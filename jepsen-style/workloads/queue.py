@@ -15,7 +15,8 @@ Notes besides those of `operations`: `commit` (why a commit of offsets failed), 
 transaction abort), `abort`, `rewind` (why that failed).
 
 Half of the processes have transactions (if there are any), and do all their work in them. A process that is subscribed
-commits what it polled; one that assigned by hand has nothing to do with the group.
+commits what it polled; one that assigned by hand has nothing to do with the group. A transaction that polled a
+partition and then lost it in a rebalance is aborted: the next owner may have read its committed offset already.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ MAX_MICRO_OPERATIONS = 4
 MAX_SLEEP_SECONDS = 0.1
 """Between micro-operations, in half of the transactions."""
 ON_PURPOSE = "AbortedOnPurpose"
+TAKEN_AWAY = "PartitionsTakenAway"
 
 
 @dataclass(slots=True)
@@ -66,6 +68,7 @@ class Attempt:
     behind: dict[Place, int] = field(default_factory=dict)
     """The offset behind the last one that it polled."""
     epochs: ReadEpochs = field(default_factory=ReadEpochs)
+    rebalances: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Queue:
@@ -311,6 +314,7 @@ class Queue:
 
     async def _do_poll(self, attempt: Attempt, index: int, client: WorkClient) -> None:
         reads = await client.poll(POLL_MS if self._final is None else FINAL_POLL_MS)
+        taken_away = _take_away(attempt, client.take_rebalances())
         found: dict[str, list[list[int]]] = {}
         for read in reads:
             key = self._keys.key_of(read.place)
@@ -320,9 +324,12 @@ class Queue:
             attempt.behind[read.place] = read.offset + 1
         attempt.value[index] = ["poll", found]
         attempt.note.update(attempt.epochs.note())
+        if taken_away:
+            text = f"a rebalance took {len(taken_away)} partitions that this operation had polled"
+            raise ClientError(TAKEN_AWAY, text, definite=True)
 
     def _note_rebalances(self, state: Process, attempt: Attempt, client: WorkClient) -> None:
-        rebalances = client.take_rebalances()
+        rebalances = attempt.rebalances + client.take_rebalances()
         if rebalances:
             state.generation = rebalances[-1]["generation"]
             for each in rebalances:
@@ -373,6 +380,16 @@ class Queue:
 
     def final_is_done(self) -> bool:
         return self._final is not None and self._final.is_done
+
+
+def _take_away(attempt: Attempt, rebalances: list[dict[str, Any]]) -> set[Place]:
+    """Removes the partitions that the operation polled and that were another member's since, and returns them."""
+    attempt.rebalances += rebalances
+    revoked = {Place(*place) for each in rebalances if each["kind"] != "assigned" for place in each["places"]}
+    taken_away = revoked & attempt.first.keys()
+    for place in taken_away:
+        del attempt.first[place], attempt.behind[place]
+    return taken_away
 
 
 def _unacknowledged(value: list[Any]) -> list[Any]:

@@ -26,6 +26,8 @@ class ScriptedClient:
         self.failures = failures
         self.asked: list[str] = []
         self.sought: list[tuple[Place, int]] = []
+        self.rebalances: list[list[dict[str, Any]]] = []
+        """What the next calls of `take_rebalances` return."""
 
     def _ask(self, name: str) -> None:
         self.asked.append(name)
@@ -83,7 +85,7 @@ class ScriptedClient:
         return [Place("t0", 0)]
 
     def take_rebalances(self) -> list[dict[str, Any]]:
-        return []
+        return self.rebalances.pop(0) if self.rebalances else []
 
 
 def lost(name: str = "TimeoutException") -> ClientError:
@@ -156,6 +158,26 @@ async def test_a_transaction_that_failed_before_its_commit_fails(step: str, erro
 
     assert done.type == "fail" and not done.ends_process
     assert ("abort_transaction" in client.asked) == (step in ("send", "poll"))
+
+
+@pytest.mark.parametrize("kind", ["revoked", "lost"])
+async def test_a_transaction_whose_partition_is_taken_away_commits_nothing_of_it(kind: str) -> None:
+    """Found by a run of the suite: the next owner had begun at 0, committed, and stood below the transaction."""
+    client = ScriptedClient()
+    client.rebalances = [[], [{"kind": kind, "places": [["t0", 0]], "generation": 4}]]
+    done = await perform(client, "txn", [["poll"], ["poll"]], subscribed=True)
+
+    assert (done.type, done.value) == ("fail", [POLLED, POLLED]) and done.note["aborted"] == "PartitionsTakenAway"
+    assert "send_offsets" not in client.asked and "abort_transaction" in client.asked
+    assert [each["kind"] for each in done.note["rebalances"]] == [kind]
+
+
+async def test_a_transaction_keeps_what_it_polled_first_of_a_partition_after_it_got_it() -> None:
+    client = ScriptedClient()
+    client.rebalances = [[{"kind": kind, "places": [["t0", 0]], "generation": 4} for kind in ("revoked", "assigned")]]
+    done = await perform(client, "txn", [["poll"], ["poll"]], subscribed=True)
+
+    assert done.type == "ok" and "send_offsets" in client.asked
 
 
 async def test_a_transaction_that_cannot_be_aborted_ends_its_process_and_still_fails() -> None:
