@@ -1,4 +1,5 @@
-"""Calls of Python functions for one request: by node and by function. They hardly depend on what else the machine does.
+"""Calls of Python functions for one request: by node and by function. They depend little on what else the machine
+does: a few percent, because events that come together share a pass of the loop.
 
 Starts three brokers and three controllers, one process each, and does one thing at a time, with our own client:
 
