@@ -281,7 +281,8 @@ def test_administration_with_aiokafka(cluster: RunningCluster) -> None:
             topic = "run-by-aiokafka"
             created = await admin.create_topics([NewTopic(topic, 2, 3)])
             assert [error for _, error, *_ in created.topic_errors] == [0]
-            assert topic in await admin.list_topics()
+            while topic not in await admin.list_topics():  # Any broker answers, also one that does not know it yet.
+                await asyncio.sleep(0.05)
             (described,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
             assert described.resources[0][0] == 0
             assert (await admin.describe_cluster())["cluster_id"] == cluster.layout.cluster_id
