@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
 from barnabas.broker.timing_wheel import TimerEntry, TimingWheel
-from barnabas.runtime.background import report_callback, run_callback
+from barnabas.runtime.background import run_callback
 
 PURGE_INTERVAL = 1000
 """Completed operations that may linger in watch lists before all lists are cleaned."""
@@ -258,10 +258,7 @@ class WaitingAcks(Generic[ErrorT]):
             else:
                 ack.callback = None
                 answered += 1
-                try:
-                    callback(error)
-                except Exception:
-                    report_callback(callback)
+                run_callback(callback, error)
         return answered
 
     def fail_all(self, error: ErrorT) -> int:

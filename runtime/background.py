@@ -47,9 +47,4 @@ def run_callback(callback: Callable[..., None], *args: Any) -> None:
     try:
         callback(*args)
     except Exception:
-        report_callback(callback)
-
-
-def report_callback(callback: Callable[..., None]) -> None:
-    """Log the exception that a callback has raised just now."""
-    log.exception("a callback failed: %s", getattr(callback, "__qualname__", callback))
+        log.exception("a callback failed: %s", getattr(callback, "__qualname__", callback))
