@@ -175,6 +175,9 @@ class Server:
         if throttle_ms:
             with trio.move_on_after(throttle_ms / 1000):
                 await self._stopped.wait()
+            while not (quotas.has_room(listener_name) or self._stopping):
+                # Another listener took the place meanwhile.
+                await self._vacancy.park()
         held_ms = quotas.ip_throttle_ms(listener_name, connection.peer_host)
         if held_ms and self._held < MOST_HELD:
             nursery.start_soon(self._hold, connection, held_ms)

@@ -109,7 +109,7 @@ class _ShareStates:
                 result = self._api.messages.PartitionResult(partition=index)
                 results.partitions.append(result)
                 self._run(SharePartitionKey(self._request.group_id, topic.topic_id, index), data, result)
-                if meter.step_ends(PARTITION_ITEMS):
+                if meter.step_ends(PARTITION_ITEMS + len(getattr(data, "state_batches", ()))):
                     yield None
         self._one_done()
 

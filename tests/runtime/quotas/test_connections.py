@@ -182,3 +182,29 @@ def test_limits_may_change_while_clients_wait() -> None:
         await second.answer()
 
     simulate(ServerLimits(max_connections=1), act)
+
+
+def test_a_connection_that_waited_for_its_rate_takes_no_place_that_another_listener_took_meanwhile() -> None:
+    async def act(scene: Scene) -> None:
+        clients = []
+        for _ in range(10):
+            clients.append(await scene.peer())
+            await clients[-1].ask(request_frame(1))
+            await clients[-1].answer()
+        late = await scene.peer()
+        await late.ask(request_frame(2))
+        other = await scene._two.server.network.listen("", 0)
+        scene.nursery.start_soon(scene.server.serve, other, CLIENTS)
+        await trio.sleep(0.01)
+        last = type(late)(await scene._two.client.network.dial(scene._two.host, other.port))
+        await last.ask(request_frame(3))
+        await last.answer()
+        await trio.sleep(2)
+        assert scene.server.connections == 11
+        for peer in (*clients, last):
+            await peer.ask(request_frame(4))
+            await peer.answer()
+        clients[0].connection.close()
+        await late.answer()
+
+    simulate(ServerLimits(max_connections=11, listener_max_creation_rates={"PLAINTEXT": 1}), act)
