@@ -20,30 +20,35 @@ _Open = list[tuple[int, int, int, StateBatch]]
 def merged(current: Sequence[StateBatch], changes: Iterable[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
     """`current`, in order and without overlaps, with all `changes`, from `start_offset` on. Neighbours in the same
     state are one batch."""
+    waiting = sorted([*current, *changes])
     batches: list[StateBatch] = []
-    for piece in _without_overlaps(sorted([*current, *changes])):
-        before = batches[-1] if batches else None
-        if before is not None and before.last_offset + 1 == piece.first_offset and before[2:] == piece[2:]:
-            batches[-1] = before._replace(last_offset=piece.last_offset)
-        else:
+    place, count = 0, len(waiting)
+    while place < count:
+        first, place = place, place + 1
+        last_offset = waiting[first][1]
+        while place < count and waiting[place][0] <= last_offset:
+            last_offset = max(last_offset, waiting[place][1])
+            place += 1
+        pieces = _without_overlaps(waiting[first:place]) if place > first + 1 else (waiting[first],)
+        for piece in pieces:
+            if batches:
+                before = batches[-1]
+                if before[1] + 1 == piece[0] and before[2:] == piece[2:]:
+                    batches[-1] = StateBatch(before[0], *piece[1:])
+                    continue
             batches.append(piece)
     return tuple(batches) if start_offset == UNINITIALIZED_OFFSET else tuple(_from_offset(batches, start_offset))
 
 
 def _without_overlaps(batches: Sequence[StateBatch]) -> Iterator[StateBatch]:
-    """The same offsets in order, each once. `batches` are sorted."""
+    """The same offsets in order, each once. `batches` are sorted, and each of them reaches another."""
     reaching: _Open = []
     cursor = 0
-    for place, batch in enumerate(batches, 1):
-        if reaching:
-            yield from _up_to(reaching, cursor, batch.first_offset)
-        if not reaching and (place == len(batches) or batches[place].first_offset > batch.last_offset):
-            yield batch
-        else:
-            heappush(reaching, (-batch.delivery_count, -batch.state, batch.last_offset, batch))
-            cursor = batch.first_offset
-    if reaching:
-        yield from _up_to(reaching, cursor, max(last_offset for _, _, last_offset, _ in reaching) + 1)
+    for batch in batches:
+        yield from _up_to(reaching, cursor, batch.first_offset)
+        heappush(reaching, (-batch.delivery_count, -batch.state, batch.last_offset, batch))
+        cursor = batch.first_offset
+    yield from _up_to(reaching, cursor, max(last_offset for _, _, last_offset, _ in reaching) + 1)
 
 
 def _up_to(reaching: _Open, cursor: int, end: int) -> Iterator[StateBatch]:

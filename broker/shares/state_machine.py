@@ -26,10 +26,9 @@ RECORDS_AT_ONCE = 200
 """Records of one round of snapshots or tombstones; the rest follow in the next."""
 NEXT_ROUND_MS = 100
 
-MOST_BATCHES = 10_000
-"""Batches in one write: a leader has no more records in flight (group.share.partition.max.record.locks)."""
-MOST_STORED_BATCHES = 2 * MOST_BATCHES
-"""Batches of one state and of a write to it, before they are merged."""
+MOST_STORED_BATCHES = 20_000
+"""Batches of a state and of a change of it, before they are merged. A leader has at most 10,000 records in flight
+(group.share.partition.max.record.locks)."""
 
 _COLD, _PRUNE, _DELETED = "cold", "prune", "deleted"
 """Timers."""
@@ -114,9 +113,8 @@ class ShareStateMachine:
     def write(self, key: SharePartitionKey, change: ShareStateChange, reply: Reply, now: Now) -> Outcome:
         """Answers with None. Raises KafkaError."""
         stored = self._checked(key, change.leader_epoch, change.state_epoch)
-        if len(change.batches) > MOST_BATCHES or len(stored.batches) + len(change.batches) > MOST_STORED_BATCHES:
-            message = f"a write may have {MOST_BATCHES} batches, and make the state have {MOST_STORED_BATCHES}"
-            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        if len(stored.batches) + len(change.batches) > MOST_STORED_BATCHES:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"a state must have at most {MOST_STORED_BATCHES} batches")
         for batch in change.batches:
             if not 0 <= batch.first_offset <= batch.last_offset:
                 message = f"a batch must have 0 <= first offset <= last offset; got {batch[0]} to {batch[1]}"

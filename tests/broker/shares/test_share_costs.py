@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from barnabas.broker.shares.state_machine import MOST_BATCHES
+from barnabas.broker.apis.share_state import MOST_BATCHES
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import alter_share_group_offsets as alter
 from barnabas.protocol.messages import delete_share_group_offsets as delete
@@ -157,7 +157,7 @@ async def test_offsets_of_very_many_topics_are_altered_and_deleted(rig: Rig) -> 
 def writing(topic_id: bytes, batches: int, place: int) -> write.WriteShareGroupStateRequest:
     """Batches that touch none of another place, the last ones first."""
     some = [
-        write.StateBatch(first_offset=10 * it + place, last_offset=10 * it + place, delivery_state=2, delivery_count=1)
+        write.StateBatch(first_offset=20 * it + place, last_offset=20 * it + place, delivery_state=2, delivery_count=1)
         for it in reversed(range(batches))
     ]
     data = write.PartitionData(partition=0, state_epoch=1, leader_epoch=0, state_batches=some)
@@ -170,7 +170,7 @@ async def test_a_state_has_a_bounded_number_of_batches(rig: Rig) -> None:
     topic_id = await rig.create("t")
     await begin(rig, topic_id)
     codes = []
-    for place, batches in enumerate((4_000, 4_000, MOST_BATCHES + 1, 4_000, 4_000, 4_000)):
+    for place, batches in enumerate((5_000, 5_000, MOST_BATCHES + 1, 5_000, 4_000, 5_000)):
         answer = await rig.ask(1, writing(topic_id, batches, 2 * place), 1)
         codes.append(answer.results[0].partitions[0].error_code)
     refused = ErrorCode.INVALID_REQUEST

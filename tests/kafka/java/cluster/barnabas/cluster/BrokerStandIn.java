@@ -14,6 +14,7 @@ import org.apache.kafka.common.errors.KafkaStorageException;
 import org.apache.kafka.common.errors.NotLeaderOrFollowerException;
 import org.apache.kafka.common.network.ListenerName;
 import org.apache.kafka.common.requests.MetadataResponse;
+import org.apache.kafka.common.security.token.delegation.internals.DelegationTokenCache;
 import org.apache.kafka.coordinator.group.GroupCoordinator;
 import org.apache.kafka.image.loader.MetadataLoader;
 import org.apache.kafka.metadata.BrokerState;
@@ -93,6 +94,7 @@ final class BrokerStandIn {
             .on("metrics", a -> metrics.get())
             .on("quotaManagers", a -> new QuotaStandIn(node).managers())
             .on("authorizerPlugin", a -> Option.apply(new MetadataLog(cluster).authorizer(node)))
+            .on("tokenCache", a -> StandIn.of(DelegationTokenCache.class).on("tokens", b -> new MetadataLog(cluster).tokens(node)).make())
             .on("logDirFailureChannel", a -> StandIn.of(LogDirFailureChannel.class).on("maybeAddOfflineLogDir", b -> {
                 breakDirectory((String) b[0]);
                 return null;

@@ -66,6 +66,7 @@ final class MetricsStandIn {
         Map<String, String> tags = new HashMap<>();
         for (int i = 2; i < arguments.length; i++)
             if (arguments[i] instanceof Map<?, ?> map) map.forEach((key, value) -> tags.put((String) key, (String) value));
+            else if (i >= 3 && i % 2 == 1 && i + 1 < arguments.length) tags.put((String) arguments[i], (String) arguments[i + 1]);
         return new MetricName((String) arguments[0], (String) arguments[1], "", tags);
     }
 
