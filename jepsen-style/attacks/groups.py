@@ -13,6 +13,8 @@ from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 GROUP, TOPICS = "restless", ("restless-1", "restless-2")
 PARTITIONS, MEMBERS, CHANGES = 500, 300, 300
 TRANSACTIONAL_IDS = 10_000
+COMING = {14, 15, 16}
+"""Errors of a coordinator that is about to be there."""
 
 
 def restless_member(scene: Scene) -> None:
@@ -23,6 +25,9 @@ def restless_member(scene: Scene) -> None:
     with scene.peer(node) as peer:
         for number in range(MEMBERS):
             joined = peer.call(_beat(f"member-{number}", 0, list(TOPICS)), 1)
+            while joined.error_code in COMING:
+                time.sleep(0.1)
+                joined = peer.call(_beat(f"member-{number}", 0, list(TOPICS)), 1)
             if joined.error_code != NONE:
                 scene.report(f"member {number} cannot join: error {joined.error_code}")
                 return

@@ -6,6 +6,8 @@ from attacks.costs import produce_error
 from attacks.scene import Scene
 from attacks.target import GROUPS
 from attacks.wire import NONE, frame
+from barnabas.cluster.errors import ClusterError
+from barnabas.cluster.layout import Node
 from barnabas.protocol.messages import (
     alter_share_group_offsets,
     delete_share_group_offsets,
@@ -71,9 +73,8 @@ def share_group_offsets(scene: Scene) -> None:
 
 def share_states(scene: Scene) -> None:
     """Writes of 10,000 batches each to the state of one share partition, which interleave."""
-    _create(scene)
+    node = _create(scene)
     topic_id = _topic_id(scene)
-    node = scene.target.coordinator(SHARE_PARTITIONS, f"{GROUP}:{uuid_to_string(topic_id)}:0")
     first = initialize_share_group_state.PartitionData(partition=0, state_epoch=1, start_offset=0)
     begun = initialize_share_group_state.InitializeShareGroupStateRequest(
         group_id=GROUP,
@@ -104,7 +105,9 @@ def share_acknowledgements(scene: Scene) -> None:
         fetch = ShareFetchRequest(group_id=GROUP, member_id=MEMBER, max_wait_ms=5_000, min_bytes=1, topics=[asked])
         fetch.max_records = fetch.batch_size = LOCKS
         peer.call(fetch, 1)
-        produce_error(peer, TOPIC, build_batch([(0, 0, None, b"", ())] * LOCKS))
+        error = produce_error(peer, TOPIC, build_batch([(0, 0, None, b"", ())] * LOCKS))
+        if error != NONE:
+            scene.report(f"records cannot be produced: error {error}")
         fetch.share_session_epoch, fetch.topics = 1, []
         got = peer.call(fetch, 1)
         if not any(data.acquired_records for topic in got.responses for data in topic.partitions):
@@ -119,9 +122,17 @@ def share_acknowledgements(scene: Scene) -> None:
         peer.swallow()
 
 
-def _create(scene: Scene) -> None:
+def _create(scene: Scene) -> Node:
+    """The coordinator of the states of the topic's only partition."""
     if TOPIC not in scene.target.topics:
         scene.target.create_topic(TOPIC)
+    key = f"{GROUP}:{uuid_to_string(_topic_id(scene))}:0"
+    for _ in range(3):
+        try:
+            return scene.target.coordinator(SHARE_PARTITIONS, key)
+        except ClusterError:
+            continue  # the topic of the states has many partitions, and a busy machine takes its time
+    raise ClusterError("share groups have no coordinator")
 
 
 def _describe(topics: dict[str, list[int]]) -> describe_share_group_offsets.DescribeShareGroupOffsetsRequest:
