@@ -1,7 +1,7 @@
 """Core: the metrics that clients pushed, as families of `/metrics` (KIP-714), in steps.
 
-Names and attributes come from clients. Samples of one metric may have different attributes: each has the labels of its own, so a
-client that invents names of attributes makes no sample of another one longer.
+Names and attributes come from clients. Samples of one metric may have different attributes. Each has its own labels
+and no others, so a client that invents names of attributes makes no other sample longer.
 """
 
 from __future__ import annotations

@@ -191,7 +191,8 @@ class ClientTelemetry:
         if configs is self._configs:
             return
         self._configs = configs
-        wanted = {name: config for (kind, name), config in configs.items() if kind == CLIENT_METRICS_RESOURCE and config}
+        found = ((name, config) for (kind, name), config in configs.items() if kind == CLIENT_METRICS_RESOURCE)
+        wanted = {name: config for name, config in found if config}
         if wanted != self._wanted:
             self._wanted = dict(sorted(wanted.items()))
             self._read = {name: read for name, read in self._read.items() if wanted.get(name) == read.config}

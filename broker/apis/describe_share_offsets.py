@@ -180,9 +180,7 @@ class _Description:
         ends = await self._ports.end_offsets(with_lag) if with_lag else {}
         return _Found(summaries, {index: it for (_, index), it in ends.items()})
 
-    def _fill(
-        self, answer: DescribeShareGroupOffsetsResponseTopic, indexes: Sequence[int], found: _Found
-    ) -> Steps:
+    def _fill(self, answer: DescribeShareGroupOffsetsResponseTopic, indexes: Sequence[int], found: _Found) -> Steps:
         for index in indexes:
             answer.partitions.append(_described(index, found))
             if self._meter.step_ends():

@@ -242,7 +242,9 @@ async def _delete(
     call.answer(delete.DeleteShareGroupOffsetsResponse(responses=list(results.values())))
 
 
-async def _delete_states(ports: ShareOffsetPorts, group_id: str, topic_ids: AbstractSet[bytes]) -> dict[bytes, ErrorCode]:
+async def _delete_states(
+    ports: ShareOffsetPorts, group_id: str, topic_ids: AbstractSet[bytes]
+) -> dict[bytes, ErrorCode]:
     """Delete the states of these topics; returns a result for each that had some. Raises KafkaError."""
     states: Mapping[bytes, frozenset[int]] = await ask_group(
         ports.groups,

@@ -70,7 +70,7 @@ def keys_of(group_id: str, partitions: Mapping[bytes, Iterable[int]]) -> list[Sh
 async def for_each(
     keys: Iterable[SharePartitionKey], change: Callable[[SharePartitionKey], Awaitable[None]]
 ) -> dict[SharePartitionKey, ErrorCode]:
-    """Carry out `change` for all keys, at most `AT_ONCE` at a time. Returns the errors; a key without one is changed."""
+    """Carry out `change` for all keys, `AT_ONCE` at a time. Returns the errors; a key without one is changed."""
     errors: dict[SharePartitionKey, ErrorCode] = {}
     waiting = iter(keys)
 

@@ -1,8 +1,8 @@
 """Core: merges changes of a share partition's state into its stored batches.
 
 Where batches overlap, the one that is further in its life wins: the higher delivery count, then the higher state. A
-write that arrives late can therefore not undo a later one (as Kafka's PersisterStateBatchCombiner). So the order of changes has
-no meaning, and one pass over all batches is enough.
+write that arrives late can therefore not undo a later one (as Kafka's PersisterStateBatchCombiner). The order of
+changes has no meaning, and one pass over all batches is enough.
 """
 
 from __future__ import annotations

@@ -112,8 +112,10 @@ def share_acknowledgements(scene: Scene) -> None:
         got = peer.call(fetch, 1)
         if not any(data.acquired_records for topic in got.responses for data in topic.partitions):
             scene.report("no record was acquired")
-        ranges = [AcknowledgementBatch(first_offset=it, last_offset=it, acknowledge_types=[ACCEPT]) for it in range(30_000)]
-        partition = AcknowledgePartition(partition_index=0, acknowledgement_batches=ranges)
+        partition = AcknowledgePartition(partition_index=0, acknowledgement_batches=[])
+        for offset in range(30_000):
+            accepted = AcknowledgementBatch(first_offset=offset, last_offset=offset, acknowledge_types=[ACCEPT])
+            partition.acknowledgement_batches.append(accepted)
         topics = [AcknowledgeTopic(topic_id=topic_id, partitions=[partition])]
         request = ShareAcknowledgeRequest(group_id=GROUP, member_id=MEMBER, share_session_epoch=2, topics=topics)
         data = frame(request, 1)

@@ -58,7 +58,8 @@ class Denial:
     """Name of the requests that are denied; `*` stands for all."""
 
     def fits(self, request: Request) -> bool:
-        return str(request.principal) == self.principal and self.api in (lists.ANY, API_SPECS[ApiKey(request.api_key)].name)
+        is_denied = self.api in (lists.ANY, API_SPECS[ApiKey(request.api_key)].name)
+        return is_denied and str(request.principal) == self.principal
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ final class BrokerStandIn {
             .on("metrics", a -> metrics.get())
             .on("quotaManagers", a -> new QuotaStandIn(node).managers())
             .on("authorizerPlugin", a -> Option.apply(new MetadataLog(cluster).authorizer(node)))
-            .on("tokenCache", a -> StandIn.of(DelegationTokenCache.class).on("tokens", b -> new MetadataLog(cluster).tokens(node)).make())
+            .on("tokenCache", a -> StandIn.of(DelegationTokenCache.class).on("tokens", b -> new MetadataLog(cluster).tokens()).make())
             .on("logDirFailureChannel", a -> StandIn.of(LogDirFailureChannel.class).on("maybeAddOfflineLogDir", b -> {
                 breakDirectory((String) b[0]);
                 return null;

@@ -89,10 +89,10 @@ final class MetadataLog {
         return List.copyOf(acls.values());
     }
 
-    /** The delegation tokens of the node's copy of the log. */
-    Collection<TokenInformation> tokens(Node node) throws IOException {
+    /** The delegation tokens. */
+    Collection<TokenInformation> tokens() throws IOException {
         Map<String, TokenInformation> tokens = new LinkedHashMap<>();
-        for (ApiMessage record : records(node)) {
+        for (ApiMessage record : records()) {
             if (record instanceof DelegationTokenRecord token)
                 tokens.put(token.tokenId(), new TokenInformation(token.tokenId(), SecurityUtils.parseKafkaPrincipal(token.owner()),
                     SecurityUtils.parseKafkaPrincipal(token.requester()),
