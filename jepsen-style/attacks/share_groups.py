@@ -41,7 +41,7 @@ LOCKS = 2_000
 
 def share_group_offsets(scene: Scene) -> None:
     """Describe, alter and delete the offsets of a share group in 60,000 partitions or topics."""
-    _create(scene)
+    _create_topic(scene)
     node = scene.target.coordinator(GROUPS, GROUP)
     names = [f"no-topic-{number}" for number in range(MANY)]
     requests: list[tuple[Message, int]] = [
@@ -124,10 +124,14 @@ def share_acknowledgements(scene: Scene) -> None:
         peer.swallow()
 
 
-def _create(scene: Scene) -> Node:
-    """The coordinator of the states of the topic's only partition."""
+def _create_topic(scene: Scene) -> None:
     if TOPIC not in scene.target.topics:
         scene.target.create_topic(TOPIC)
+
+
+def _create(scene: Scene) -> Node:
+    """The coordinator of the states of the topic's only partition."""
+    _create_topic(scene)
     key = f"{GROUP}:{uuid_to_string(_topic_id(scene))}:0"
     for _ in range(3):
         try:

@@ -113,7 +113,7 @@ def _decompress_snappy(data: bytes | memoryview, limit_bytes: int) -> bytes:
     view = memoryview(data)
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return _decompress_snappy_block(view, limit_bytes)
-    parts = []
+    parts: list[bytes] = []
     remaining = limit_bytes
     position = len(_XERIAL_HEADER)
     if len(view) < position:

@@ -93,7 +93,8 @@ def test_a_connection_that_its_address_may_not_open_counts_for_nobody() -> None:
 def test_a_client_that_dials_again_at_once_is_held_for_as_long_as_by_kafka(
     limit: float, attempts: int, served: int, held: list[int]
 ) -> None:
-    """What Kafka's own classes (Sensor, Rate, Quota) give with two samples, for 13 s, a served connection taking 1 ms."""
+    """The numbers are those of Kafka's own classes (Sensor, Rate, Quota) with two samples: it dials for 13 seconds, and
+    a connection that is served takes one millisecond."""
     quotas, clock = quotas_of(ServerLimits(quota_window_num=2))
     quotas.ip_limit = {HOST: limit}.get
     began, times = clock.ms, []

@@ -81,6 +81,11 @@ final class MetricsStandIn {
                         () -> value(PREFIX + group.getKey().toLowerCase(Locale.ROOT) + "_throttle_time", used.labels()));
                     if (group.getKey().equals("Request")) put("request-time", "Request", tags, used::value);
                 }
+            for (String client : QuotaStandIn.ASKED)
+                for (String name : List.of("throttle-time", "request-time")) {
+                    MetricName full = new MetricName(name, "Request", "", Map.of("user", "", "client-id", client));
+                    if (!containsKey(full)) put(name, "Request", full.tags(), () -> Double.NaN);
+                }
             for (Sample bucket : scrape.samples(PREFIX + "controllermutation_tokens"))
                 putTokens(bucket.labels().get("user"), bucket.labels().get("client_id"), bucket.value());
             for (String direction : List.of("LeaderReplication", "FollowerReplication"))

@@ -27,12 +27,17 @@ import java.net.InetAddress;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Function;
 
 import org.mockito.Mockito;
 
 /** The quotas that a broker reports, in Kafka's own managers, which tests ask which of them holds for a client. */
 final class QuotaStandIn {
+    /** Clients whose sensors a test asked Kafka's quota of requests for, which makes their metrics. */
+    static final Set<String> ASKED = ConcurrentHashMap.newKeySet();
+
     private final Node node;
 
     QuotaStandIn(Node node) {
@@ -54,7 +59,10 @@ final class QuotaStandIn {
         return StandIn.of(type).on("quota", a -> {
             ClientQuotaManager manager = which.apply(filled(connectionQuotas()));
             return a[0] instanceof KafkaPrincipal user ? manager.quota(user, (String) a[1]) : manager.quota((String) a[0], (String) a[1]);
-        }).give("getOrCreateQuotaSensors", new ClientSensors(Map.of(), sensor, sensor)).give("exemptSensor", sensor).make();
+        }).on("getOrCreateQuotaSensors", a -> {
+            ASKED.add((String) a[1]);
+            return new ClientSensors(Map.of(), sensor, sensor);
+        }).give("exemptSensor", sensor).make();
     }
 
     ConnectionQuotas connections() {
