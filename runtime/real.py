@@ -13,8 +13,7 @@ import trio
 from barnabas.runtime.clocks import MonotonicClock, WallClock
 from barnabas.runtime.descriptors import count_descriptors
 from barnabas.runtime.disk import RealDisk
-from barnabas.runtime.name_lookup import addresses_of
-from barnabas.runtime.network import RealNetwork
+from barnabas.runtime.network import RealNetwork, addresses_of
 from barnabas.runtime.stores.opening import open_store
 from barnabas.runtime.world import World
 

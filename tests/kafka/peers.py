@@ -87,7 +87,7 @@ def take_builders(settings: dict[str, str]) -> Peers:
 
 
 def take_authorizer(settings: dict[str, str]) -> Denial | None:
-    """What the authorizer of authorizers.tsv denies; Kafka's own takes its place. None: it is Kafka's own, or none."""
+    """The denial of the authorizer of authorizers.tsv, whose place Kafka's own takes. None without one of them."""
     for authorizer, principal, api in lists.authorizers():
         if settings.get(_AUTHORIZER) == authorizer:
             settings[_AUTHORIZER] = _STANDARD
