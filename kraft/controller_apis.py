@@ -11,6 +11,7 @@ from barnabas.kraft import descriptions
 from barnabas.kraft.acl_requests import NO_AUTHORIZER, describe_acls
 from barnabas.kraft.authorizer.permitted import CHECKS, Checking, May, Permitted
 from barnabas.kraft.authorizer.requirements import ON_CONTROLLERS
+from barnabas.kraft.controller.controller import LATE_COMMANDS
 from barnabas.kraft.controller.partitions import list_partition_reassignments
 from barnabas.kraft.controller_service import Command, ControllerService
 from barnabas.kraft.cordoned_configs import refused_cordons
@@ -25,6 +26,7 @@ from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from barnabas.protocol.schema import Message
 from barnabas.runtime.dispatch import Call, Dispatcher, Execution, Handler
+from barnabas.runtime.late import Late
 from barnabas.runtime.meter import INLINE_ANSWER_ELEMENTS
 from barnabas.runtime.sasl.handlers import SASL_HANDLERS
 from barnabas.runtime.server import Steps
@@ -89,6 +91,7 @@ def make_dispatcher(
     decide: Handler = partial(_decide, service)
     of_quorum = service.replica.handlers()
     for_clients: dict[ApiKey, Handler] = dict.fromkeys(DECIDED_FOR_CLIENTS, decide)
+    for_clients |= {key: partial(_load_and_decide, service, late) for key, late in LATE_COMMANDS.items()}
     for_clients |= {
         ApiKey.LIST_PARTITION_REASSIGNMENTS: partial(_list_partition_reassignments, service),
         **{key: of_quorum[key] for key in OF_QUORUM_FOR_CLIENTS},
@@ -119,6 +122,18 @@ def make_dispatcher(
     dispatcher = Dispatcher(with_rights(handlers, ON_CONTROLLERS, execution), service.stopwatch, execution)
     served = dispatcher.advertised()
     return dispatcher
+
+
+def _load_and_decide(service: ControllerService, late: Late[Any], call: Call) -> Steps | None:
+    """A decision that may not be loaded yet: in the worker then, while others are served."""
+    return _decide(service, call) if late.is_loaded else _decide_loaded(service, late, call)
+
+
+def _decide_loaded(service: ControllerService, late: Late[Any], call: Call) -> Steps:
+    yield late.load
+    steps = _decide(service, call)
+    if steps is not None:
+        yield from steps
 
 
 def _for_node(handle: Handler) -> Handler:

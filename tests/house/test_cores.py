@@ -39,6 +39,7 @@ REACHING_CALLS = frozenset({"now", "today", "utcnow", "uuid1", "uuid4", "getnode
 EXCEPTIONS: dict[str, tuple[str, ...]] = {
     # Loads message modules or the table of settings, or generates code, once and for good.
     "protocol/api_keys.py": ("importlib.import_module",),
+    "runtime/late.py": ("importlib.import_module",),
     "protocol/codec/source.py": ("compile", "exec"),
     "protocol/structs.py": ("exec",),
     "runtime/request_times.py": ("exec",),

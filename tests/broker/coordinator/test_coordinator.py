@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.coordinator.coordinator import CoordinatedTopic, Coordinator, java_hash, partition_for
+from barnabas.broker.coordinator.coordinator import (
+    CoordinatedKind,
+    CoordinatedTopic,
+    Coordinator,
+    java_hash,
+    partition_for,
+)
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply
 from barnabas.broker.coordinator.shard import ANSWERS_IN_ONE_STEP, ShardState
 from barnabas.broker.coordinator.shard_timers import ShardTimers
@@ -21,6 +27,7 @@ from barnabas.protocol.messages import group_log
 from barnabas.protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue
 from barnabas.protocol.records.control import EndTxn
 from barnabas.protocol.schema import Message
+from barnabas.runtime.late import Late
 from barnabas.storage.producers import Verification
 from tests.broker.apis.rig import Rig, on_cluster
 
@@ -115,12 +122,12 @@ def coordinate(rig: Rig, node: int, commit_timeout_ms: int = 5_000) -> Coordinat
         return Counter(timers)
 
     coordinator = Coordinator(
-        CoordinatedTopic(TOPIC, group_log, lambda: commit_timeout_ms),
+        CoordinatedTopic(TOPIC, lambda: commit_timeout_ms),
         broker.world,
         broker.background,
         broker.wheel,
         lambda: broker.metadata.image,
-        make_machine,
+        Late.made(CoordinatedKind(group_log, make_machine)),
     )
     broker.coordination.all.append(coordinator)
     return coordinator
