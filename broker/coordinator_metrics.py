@@ -14,7 +14,7 @@ from barnabas.broker.coordinator.shard import ShardState
 from barnabas.broker.group_lag import GroupLag
 from barnabas.broker.internal_topics import SHARE_TOPIC
 from barnabas.broker.traffic import GroupEvents, ShareStateWrites, Verifications
-from barnabas.runtime.metrics import Family, Labels
+from barnabas.runtime.families import Family, Labels
 
 if TYPE_CHECKING:
     from barnabas.broker.coordination import Coordination

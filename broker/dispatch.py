@@ -22,7 +22,7 @@ from barnabas.broker.apis.produce_request import ProducePorts
 from barnabas.broker.apis.producer_ids import ProducerIdPorts, init_producer_id
 from barnabas.broker.metadata_publisher import MetadataPublisher
 from barnabas.kraft.authorizer.requirements import ON_BROKERS
-from barnabas.kraft.controller.controller import load_commands
+from barnabas.kraft.controller_apis import load_late_parts
 from barnabas.kraft.rights import with_rights
 from barnabas.protocol.api_keys import LEGACY_VERSIONS, ApiKey
 from barnabas.protocol.messages.fetch import FetchRequest
@@ -133,7 +133,7 @@ PAGES = "barnabas.broker.node_pages:make_observatory"
 
 def load_rooms() -> None:
     """Load all of them: processes that are forked from this one share their memory."""
-    load_commands()
+    load_late_parts()
     for maker in (*ROOMS, TELEMETRY, PAGES):
         Late(maker).load()
 

@@ -41,7 +41,6 @@ from barnabas.broker.replication.log_dir_moves import LogDirMoves, MovePorts
 from barnabas.broker.replication.partition import Partition, PartitionHost
 from barnabas.broker.replication.partitions import Partitions, ReplicationSettings
 from barnabas.broker.replication.throttles import ReplicationThrottles
-from barnabas.broker.telemetry import REPORTER, ClientTelemetry
 from barnabas.broker.timing_wheel import TimingWheel
 from barnabas.broker.traffic import BytesOut, CleanerWork, Conversions
 from barnabas.kraft.authorizing import make_authorization
@@ -82,11 +81,14 @@ if TYPE_CHECKING:
     from barnabas.broker.remote.parts import RemoteParts
     from barnabas.broker.shares.node_part import ShareGroups
     from barnabas.broker.shares.share_configs import ShareConfigsByGroup
+    from barnabas.broker.telemetry import ClientTelemetry
 
 log = logging.getLogger(__name__)
 
 ALTER_PARTITION_TIMEOUT_MS = 5_000
 MOST_CONFIGS_KEPT = 1_000
+TELEMETRY_REPORTER = "barnabas.ClientTelemetry"
+"""The word in `metric.reporters` that lets clients push their metrics."""
 AT_ONCE = Rooms(are_late=False)
 
 
@@ -325,8 +327,9 @@ class BrokerParts:
         self.slow_admissions: KeyedQueues[int] = KeyedQueues()
         self.telemetry: ClientTelemetry | None = None
         """None: clients are not asked for metrics."""
-        if REPORTER in re.split(r"\s*,\s*", settings.raw.get("metric.reporters", "").strip()):
-            self.telemetry = ClientTelemetry(world.chance, settings.telemetry_max_bytes)
+        if TELEMETRY_REPORTER in re.split(r"\s*,\s*", settings.raw.get("metric.reporters", "").strip()):
+            maker, most_bytes = "barnabas.broker.telemetry:ClientTelemetry", settings.telemetry_max_bytes
+            self.telemetry = self.rooms.part(maker, world.chance, most_bytes).get()
 
     def _remote_parts(self) -> RemoteParts | None:
         world, settings = self.world, self.static

@@ -14,7 +14,7 @@ from barnabas.kraft.authorizer.compiling import STEP_CHANGES, Change, changed
 from barnabas.kraft.authorizer.standard import StandardAuthorizer
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.runtime.decisions import Decisions
-from barnabas.runtime.metrics import Family
+from barnabas.runtime.families import Family
 from barnabas.runtime.world import World
 from barnabas.settings.node import NodeSettings
 

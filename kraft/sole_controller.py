@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import trio
 
-from barnabas.kraft.controller.controller import load_commands
+from barnabas.kraft.controller_apis import load_late_parts
 from barnabas.kraft.controller_pages import controller_pages
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.node import ControllerNode, run_replica
@@ -32,7 +32,7 @@ async def run_controller(
     Raises SettingsError for a directory that is not formatted for this node, OSError for what the machine
     refuses, and whatever breaks the metadata log.
     """
-    load_commands()
+    load_late_parts()
     directory = settings.metadata_directory
     decisions = Decisions(f"controller-{settings.node_id}", world.wall_clock.now_ms)
     cluster_id, directory_id = _identity(settings, world)

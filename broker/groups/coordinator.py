@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ class GroupCoordinatorPorts:
     metadata: MetadataCache
     settings: CurrentSettings
     events: GroupEvents
-    share_states: Late[ShareStateStore]
+    share_states: Callable[[], ShareStateStore]
     memory: GroupMemory
 
 
@@ -57,7 +57,7 @@ def group_kind(ports: GroupCoordinatorPorts) -> CoordinatedKind[GroupMachine]:
                     Late(
                         "barnabas.broker.shares.group_states:GroupShareStates",
                         ports.background,
-                        ports.share_states.get,
+                        ports.share_states,
                         shard,
                     )
                 ),

@@ -28,7 +28,7 @@ def group_kind_of(coordination: Coordination) -> CoordinatedKind[GroupMachine]:
             ports.metadata,
             ports.settings,
             coordination.group_events,
-            coordination.late_share_states,
+            coordination.late_share_states.get,
             coordination.group_memory,
         )
     )

@@ -63,7 +63,7 @@ log = logging.getLogger("kraft.controller")
 LARGE = 100
 """A request that names more topics, partitions or configs is refused away from the event loop."""
 
-COMMANDS: Mapping[int, Command] = {
+COMMANDS: Mapping[ApiKey, Command] = {
     ApiKey.CREATE_TOPICS: topics.create_topics,
     ApiKey.DELETE_TOPICS: topic_deletion.delete_topics,
     ApiKey.CREATE_PARTITIONS: topics.create_partitions,
@@ -80,7 +80,7 @@ COMMANDS: Mapping[int, Command] = {
 }
 """The decision of the active controller for each request."""
 
-LATE_COMMANDS: Mapping[int, Late[Any]] = {
+LATE_COMMANDS: Mapping[ApiKey, Late[Any]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Late("barnabas.kraft.controller.reassignment:alter_partition_reassignments"),
     ApiKey.UPDATE_FEATURES: Late("barnabas.kraft.controller.features:update_features"),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Late("barnabas.kraft.controller.scram:alter_user_scram_credentials"),
@@ -217,7 +217,8 @@ class QuorumController:
         is_large = True
         try:
             is_large = (yield from count_named(request, state.pace)) > LARGE
-            command = COMMANDS.get(request.API_KEY) or LATE_COMMANDS[request.API_KEY].maker()
+            key = ApiKey(request.API_KEY)
+            command = COMMANDS.get(key) or LATE_COMMANDS[key].maker()
             result = command(state, request, version)
             if isinstance(result, Generator):
                 result = yield from result

@@ -1,4 +1,4 @@
-"""The rooms of a broker: each makes exactly the handlers that the table promises, and a late node serves as others do."""
+"""The rooms of a broker: each makes exactly the handlers that the table promises, and nothing loads one early."""
 
 from __future__ import annotations
 
