@@ -2,58 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import trio
-
 from barnabas.broker.auto_topics import AutoTopics
-from barnabas.broker.broker_channels import BrokerChannels
-from barnabas.broker.controller_channel import ControllerChannel
+from barnabas.broker.coordination_ports import CoordinationPorts
 from barnabas.broker.coordinator.coordinator import CoordinatedKind, CoordinatedTopic, Coordinator
 from barnabas.broker.groups.group_memory import GroupMemory
 from barnabas.broker.internal_topics import GROUP_TOPIC, SHARE_TOPIC, TRANSACTION_TOPIC
-from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.replication.partition import Partition
-from barnabas.broker.replication.partitions import Partitions
-from barnabas.broker.timing_wheel import TimingWheel
 from barnabas.broker.traffic import GroupEvents, ShareStateWrites
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.image import MetadataImage
-from barnabas.runtime.background import Background
-from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.late import Late
 from barnabas.runtime.rooms import Rooms
-from barnabas.runtime.world import World
-from barnabas.settings.broker import BrokerSettings
 
 if TYPE_CHECKING:
     from barnabas.broker.groups.machine import GroupMachine
-    from barnabas.broker.rooms.transactions import Transactions
+    from barnabas.broker.rooms.transaction_parts import Transactions
     from barnabas.broker.shares.state import ShareStateStore
     from barnabas.broker.shares.state_client import ShareStateClient
     from barnabas.broker.shares.state_machine import ShareStateMachine
     from barnabas.broker.transactions.machine import TransactionMachine
     from barnabas.broker.transactions.verification import TransactionVerifier
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinationPorts:
-    world: World
-    nursery: trio.Nursery
-    background: Background
-    wheel: TimingWheel
-    metadata: MetadataCache
-    partitions: Partitions
-    controller: ControllerChannel
-    settings: Callable[[], BrokerSettings]
-    decisions: Decisions
-    broker_epoch: Callable[[], int]
-    channels: BrokerChannels
-    most_group_bytes: int
-    """Memory that groups may hold."""
 
 
 class Coordination:
@@ -70,7 +41,6 @@ class Coordination:
         self.late_share_states: Late[ShareStateClient] = rooms.part(
             "barnabas.broker.rooms.shares:share_state_client", self
         )
-        self.late_transactions: Late[Transactions] = rooms.part("barnabas.broker.rooms.transactions:Transactions", self)
         self.groups: Coordinator[GroupMachine] = self._coordinator(
             CoordinatedTopic(
                 GROUP_TOPIC,
@@ -82,6 +52,13 @@ class Coordination:
         self.transactions: Coordinator[TransactionMachine] = self._coordinator(
             CoordinatedTopic(TRANSACTION_TOPIC, commit_timeout_ms=lambda: settings().request_timeout_ms),
             rooms.part("barnabas.broker.rooms.transactions:transaction_kind_of", self),
+        )
+        self.late_transactions: Late[Transactions] = rooms.part(
+            "barnabas.broker.rooms.transaction_parts:Transactions",
+            ports,
+            self.producer_ids,
+            self.groups.shard_at,
+            self.transactions,
         )
         self.shares: Coordinator[ShareStateMachine] = self._coordinator(
             CoordinatedTopic(

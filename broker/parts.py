@@ -17,7 +17,8 @@ import trio
 from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.broker_channels import BrokerChannels
 from barnabas.broker.controller_channel import ControllerChannel
-from barnabas.broker.coordination import Coordination, CoordinationPorts
+from barnabas.broker.coordination import Coordination
+from barnabas.broker.coordination_ports import CoordinationPorts
 from barnabas.broker.cordoned_directories import cordoned_paths
 from barnabas.broker.directory_assignments import DirectoryAssignments
 from barnabas.broker.disk_space import DiskSpace

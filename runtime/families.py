@@ -1,4 +1,4 @@
-"""Metrics as parts of a node report them. `runtime.metrics` writes them on a page."""
+"""Core: metrics as the parts of a node report them. `runtime.metrics` writes them on a page."""
 
 from __future__ import annotations
 

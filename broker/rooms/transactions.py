@@ -1,4 +1,4 @@
-"""Transactions: their coordinator, their markers, and what leaders of partitions ask coordinators."""
+"""Transactions: requests to their coordinator, and to leaders of partitions."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker.apis.group_offsets import GroupOffsetPorts, TransactionalOffsetPorts, txn_offset_commit
-from barnabas.broker.apis.markers import MarkerPorts, write_markers, write_txn_markers
+from barnabas.broker.apis.markers import write_txn_markers
 from barnabas.broker.apis.transactional_producer_ids import TransactionalProducerPorts, init_transactional_producer
 from barnabas.broker.apis.transactions import (
     AddOffsetsPorts,
-    AddPartitionsPorts,
     add_offsets_to_txn,
-    add_partitions_here,
     add_partitions_to_txn,
     describe_transactions,
     end_txn,
     list_transactions,
 )
-from barnabas.broker.transactions.coordinator import TransactionCoordinatorPorts, marker_writer, transaction_kind
-from barnabas.broker.transactions.verification import TransactionVerifier
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.runtime.rooms import Handlers
 
@@ -28,38 +24,6 @@ if TYPE_CHECKING:
     from barnabas.broker.coordinator.coordinator import CoordinatedKind
     from barnabas.broker.parts import BrokerParts
     from barnabas.broker.transactions.machine import TransactionMachine
-
-
-class Transactions:
-    """The parts of a broker that only transactions need."""
-
-    def __init__(self, coordination: Coordination) -> None:
-        ports = coordination.ports
-        world = ports.world
-        own = TransactionCoordinatorPorts(
-            world,
-            ports.background,
-            ports.wheel,
-            ports.metadata,
-            ports.settings,
-            coordination.producer_ids,
-            ports.broker_epoch,
-            ports.channels,
-        )
-        self.marker_ports = MarkerPorts(
-            ports.partitions,
-            coordination.groups.shard_at,
-            ports.wheel,
-            world.monotonic,
-            world.wall_clock,
-            ports.settings,
-        )
-        self.markers = marker_writer(own, ports.nursery, partial(write_markers, self.marker_ports))
-        self.kind = transaction_kind(own, self.markers)
-        self.add_partitions = AddPartitionsPorts(coordination.transactions, ports.metadata)
-        self.verifier = TransactionVerifier(
-            world, ports.nursery, ports.channels, ports.settings, partial(add_partitions_here, self.add_partitions)
-        )
 
 
 def transaction_kind_of(coordination: Coordination) -> CoordinatedKind[TransactionMachine]:
