@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.apis.consumer_groups import consumer_group_heartbeat
 from barnabas.broker.apis.group_calls import consumer_protocol_is_enabled
-from barnabas.broker.groups.migration import with_consumers  # noqa: F401 - loaded with this room, and not in a step of the event loop
+from barnabas.broker.groups.migration import with_consumers  # noqa: F401 - loaded with this room
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.runtime.rooms import Handlers
 

@@ -17,15 +17,16 @@ from barnabas.broker.apis.share_group_offsets import (
 )
 from barnabas.broker.apis.share_groups import share_group_heartbeat
 from barnabas.broker.apis.share_state import ShareStatePorts, serve_share_state, share_group_state
-from barnabas.broker.groups.share_groups import ShareGroups as Members  # noqa: F401 - loaded with this room, and not in a step of the event loop
+from barnabas.broker.groups.share_groups import ShareGroups as Members  # noqa: F401 - loaded with this room
 from barnabas.broker.own_channel import OwnChannel
 from barnabas.broker.shares.dead_letters import DeadLetterPorts, DeadLetterTopics
-from barnabas.broker.shares.group_states import GroupShareStates  # noqa: F401 - loaded with this room, and not in a step of the event loop
+from barnabas.broker.shares.group_states import GroupShareStates  # noqa: F401 - loaded with this room
 from barnabas.broker.shares.led_partitions import LedPorts
 from barnabas.broker.shares.node_part import ShareGroups
 from barnabas.broker.shares.remote_records import SharedRemoteRecords
 from barnabas.broker.shares.sessions import PARTITION_BYTES, ShareSessions
 from barnabas.broker.shares.state_client import ShareStateChannel, ShareStateClient, ShareStateClientPorts
+from barnabas.broker.shares.state_coordinator import share_state_kind  # noqa: F401 - loaded with this room
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.runtime.memory import SESSIONS_PART
 from barnabas.runtime.rooms import Handlers

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.apis.group_calls import streams_groups_are_enabled
 from barnabas.broker.apis.streams_groups import StreamsGroupPorts, streams_group_heartbeat
-from barnabas.broker.groups.streams.streams_groups import StreamsGroups  # noqa: F401 - loaded with this room, and not in a step of the event loop
+from barnabas.broker.groups.streams.streams_groups import StreamsGroups  # noqa: F401 - loaded with this room
 from barnabas.broker.streams_topics import StreamsTopics
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.runtime.rooms import Handlers

@@ -16,6 +16,7 @@ from barnabas.broker.apis.transactions import (
     end_txn,
     list_transactions,
 )
+from barnabas.broker.rooms.transaction_parts import Transactions  # noqa: F401 - loaded with this room
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.runtime.rooms import Handlers
 
