@@ -1,4 +1,4 @@
-"""What the coordinators of a broker need from its other parts."""
+"""The ports of the coordinators of a broker."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The table of handlers for requests on a broker's listeners. An API that is not in it is not advertised.
 
-What every client needs is imported here. Everything else is in a room (`broker/rooms/`), which a broker for development
-loads with the first request for one of its APIs.
+Handlers that every client needs are imported here. All others are in rooms (`broker/rooms/`): a broker for development
+loads one with the first request for one of its APIs.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ ROOMS: Mapping[str, tuple[ApiKey, ...]] = {
         ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
     ),
 }
-"""What makes the handlers of a room from the parts of a broker, and the APIs that it serves."""
+"""The maker of the handlers of each room, which takes the parts of a broker, and the APIs that the room serves."""
 
 TELEMETRY = "barnabas.broker.rooms.telemetry:telemetry_handlers"
 TELEMETRY_APIS = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)

@@ -1,4 +1,4 @@
-"""Whether a node checks the rights of its clients. A node that does not loads no authorizer."""
+"""Makes the authorizer of a node; a node that does not check rights loads none."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Late(Generic[T]):
         self._make = getattr(import_module(module), name)
 
     def maker(self) -> Callable[..., T]:
-        """What makes the part. If it is not loaded, that may take tens of milliseconds."""
+        """The function that makes the part. To load it may take tens of milliseconds."""
         if self._make is None:
             self.load()
         assert self._make is not None

@@ -1,4 +1,4 @@
-"""When the late parts of a node are loaded: before it serves, or each with the first request that needs it.
+"""Loads the late parts of a node: before it serves, or each with the first request that needs it.
 
 A broker for development has few kinds of clients, and should be there at once: it loads a part in the worker, while
 other requests are served. All other nodes load everything before they serve.

@@ -1,4 +1,4 @@
-"""Shell: what the group coordinator of a broker adds to the generic coordinator."""
+"""Shell: the kind of the group coordinator, for the generic coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What administrators ask about the cluster: configs, users, quotas, tokens, access control lists."""
+"""Questions of administrators about the cluster: configs, users, quotas, tokens, access control lists."""
 
 from __future__ import annotations
 

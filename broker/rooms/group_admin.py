@@ -1,4 +1,4 @@
-"""What administrators ask and change about groups of all kinds."""
+"""Requests of administrators about groups of all kinds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What administrators ask and change about partitions and their logs."""
+"""Requests of administrators about partitions and their logs."""
 
 from __future__ import annotations
 

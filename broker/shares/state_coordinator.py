@@ -1,4 +1,4 @@
-"""Shell: what the share coordinator of a broker adds to the generic coordinator."""
+"""Shell: the kind of the share coordinator, for the generic coordinator."""
 
 from __future__ import annotations
 

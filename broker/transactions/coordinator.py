@@ -1,4 +1,4 @@
-"""Shell: what the transaction coordinator of a broker adds to the generic coordinator."""
+"""Shell: the kind of the transaction coordinator, for the generic coordinator; the writer of markers."""
 
 from __future__ import annotations
 

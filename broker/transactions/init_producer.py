@@ -1,4 +1,4 @@
-"""Core: what InitProducerId asks for, and its refusal, with and without a transactional id."""
+"""Core: the parts of InitProducerId that are the same with and without a transactional id."""
 
 from __future__ import annotations
 

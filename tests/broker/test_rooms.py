@@ -38,5 +38,5 @@ def test_nothing_imports_a_room() -> None:
 
 
 @pytest.mark.parametrize("key", [ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.FIND_COORDINATOR])
-def test_what_every_client_needs_is_in_no_room(key: ApiKey) -> None:
+def test_apis_of_every_client_are_in_no_room(key: ApiKey) -> None:
     assert all(key not in keys for keys in ROOMS.values())
