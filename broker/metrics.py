@@ -22,7 +22,8 @@ from barnabas.broker.replication.partitions import Partitions
 from barnabas.broker.replication.throttles import ReplicationThrottles
 from barnabas.broker.shares.lags import ShareLag, ShareLags, share_lag_families
 from barnabas.broker.traffic import BytesOut, CleanerWork, Conversions
-from barnabas.runtime.metrics import Family, Labels, metrics_page
+from barnabas.runtime.families import Family, Labels
+from barnabas.runtime.metrics import metrics_page
 from barnabas.runtime.observatory import Page
 from barnabas.runtime.server import Server
 from barnabas.runtime.world import Clock

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from barnabas.runtime.metrics import Family, Labels
+from barnabas.runtime.families import Family, Labels
 
 VALUES_IN_A_STEP = 500
 """Values, and attributes of them, that one step puts in order."""

@@ -3,7 +3,8 @@
 Subscriptions are configs of the resource type CLIENT_METRICS. A client gets those that match it and pushes at their
 interval; its last push is kept for `/metrics` of this broker. Knows no requests under way and no sockets.
 
-Enabled only if `metric.reporters` names `REPORTER`: Kafka, too, does not advertise these APIs without a receiver.
+Enabled only if `metric.reporters` names the reporter (`broker/parts.py`): Kafka, too, does not advertise these APIs
+without a receiver.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from crc32c import crc32c
-
 from barnabas.broker.patterns import Pattern, PatternError
 from barnabas.broker.pushed_metrics import Pushed, Series, pushed_families
 from barnabas.kraft.metadata.image import CLIENT_METRICS_RESOURCE, ConfigResource
@@ -26,13 +25,12 @@ from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest
 from barnabas.protocol.otlp import MalformedTelemetry, Point, read_metrics
 from barnabas.protocol.primitives import ZERO_UUID, uuid_to_string
 from barnabas.protocol.records.compression import Compression, decompress
-from barnabas.runtime.metrics import Family
+from barnabas.protocol.records.crc import crc32c
+from barnabas.runtime.families import Family
 from barnabas.runtime.uuids import random_uuid
 from barnabas.runtime.world import Chance
 
 log = logging.getLogger(__name__)
-
-REPORTER = "barnabas.ClientTelemetry"
 
 DEFAULT_INTERVAL_MS = 300_000
 ALL_METRICS = "*"
@@ -197,8 +195,9 @@ class ClientTelemetry:
             self._wanted = dict(sorted(wanted.items()))
             self._read = {name: read for name, read in self._read.items() if wanted.get(name) == read.config}
 
-    def connected(self, connection_id: int, software: Software) -> None:
-        self._software[connection_id] = software
+    def connected(self, connection_id: int, name: str, version: str) -> None:
+        """`name` and `version` are those of the client's software."""
+        self._software[connection_id] = Software(name, version)
 
     def disconnected(self, connection_id: int) -> None:
         self._software.pop(connection_id, None)

@@ -26,7 +26,10 @@ class GroupShareStates:
     """Implements `broker.groups.group.ShareStates` for the groups of one shard."""
 
     def __init__(
-        self, background: Background, store: ShareStateStore, shard: Callable[[], Shard[GroupMachine] | None]
+        self,
+        background: Background,
+        store: Callable[[], ShareStateStore],
+        shard: Callable[[], Shard[GroupMachine] | None],
     ) -> None:
         """`shard` returns None once it is given up: the next coordinator initializes the states again."""
         self._background = background
@@ -38,7 +41,7 @@ class GroupShareStates:
 
     async def _initialize(self, group_id: str, state_epoch: int, states: States) -> None:
         def one(key: SharePartitionKey) -> Awaitable[None]:
-            return self._store.initialize(key, state_epoch, UNINITIALIZED_OFFSET)
+            return self._store().initialize(key, state_epoch, UNINITIALIZED_OFFSET)
 
         errors = await for_each(keys_of(group_id, {topic_id: it.partitions for topic_id, it in states.items()}), one)
         for key, code in errors.items():
