@@ -14,6 +14,7 @@ from barnabas.runtime.clocks import MonotonicClock, WallClock
 from barnabas.runtime.descriptors import count_descriptors
 from barnabas.runtime.disk import RealDisk
 from barnabas.runtime.network import RealNetwork
+from barnabas.runtime.step_watchdog import step_cpu_seconds
 from barnabas.runtime.stores.opening import open_store
 from barnabas.runtime.world import World
 
@@ -56,6 +57,7 @@ def real_world(seed: int | None = None) -> World:
         chance=random.SystemRandom() if seed is None else random.Random(seed),
         run_blocking=_Threads(),
         stopwatch=time.monotonic,
+        step_cpu_seconds=step_cpu_seconds,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         count_descriptors=count_descriptors,
         object_store=lambda settings: open_store(settings, _StoreThreads()),
