@@ -29,6 +29,7 @@ from barnabas.protocol.primitives import ZERO_UUID
 from barnabas.runtime.dispatch import Call
 from barnabas.runtime.meter import Meter
 from barnabas.runtime.server import Steps
+from barnabas.runtime.sorting import sorted_in_steps
 
 ENDPOINT_TYPE_BROKERS = 1
 
@@ -78,22 +79,22 @@ def describe_topic_partitions(ports: ClusterPorts, call: Call) -> Steps:
     cache = ports.metadata.snapshot()
     by_name = cache.image.topics.by_name
     meter = Meter(call)
-    asked = {topic.name for topic in request.topics}
-    names = sorted(asked or by_name)
-    if request.cursor is not None:
-        cursor = request.cursor
-        names = [name for name in names if name >= cursor.topic_name]
-        if cursor.partition_index < 0 or (asked and cursor.topic_name not in asked):
-            response.topics = [_failed_topic(name, ErrorCode.INVALID_REQUEST) for name in sorted(asked)]
-            call.answer(response)
-            return
+    asked = dict.fromkeys(topic.name for topic in request.topics)
+    cursor = request.cursor
+    if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
+        for name in (yield from sorted_in_steps(asked)):
+            response.topics.append(_failed_topic(name, ErrorCode.INVALID_REQUEST))
+            meter.answer_grows()
+            if meter.step_ends():
+                yield None
+        call.answer(response)
+        return
+    names = [name for name in asked or by_name if cursor is None or name >= cursor.topic_name]
     # Whether a topic exists that the client may not describe is not disclosed.
     names, hidden = yield from parted(names, may_on_topics(call, AclOperation.DESCRIBE), meter)
-    first_partition = 0
-    if request.cursor is not None and names[:1] == [request.cursor.topic_name]:
-        first_partition = request.cursor.partition_index
+    first_partition = cursor.partition_index if cursor is not None and cursor.topic_name in names else 0
     room = max(1, min(request.response_partition_limit, ports.settings().max_request_partition_size_limit))
-    for name in names:
+    for name in (yield from sorted_in_steps(names)):
         if room == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
@@ -126,7 +127,7 @@ def describe_topic_partitions(ports: ClusterPorts, call: Call) -> Steps:
         room -= len(indexes)
         first_partition = 0
     if asked:
-        for name in hidden:
+        for name in (yield from sorted_in_steps(hidden)):
             refused = DescribeTopicPartitionsResponseTopic(name=name, topic_id=ZERO_UUID)
             refused.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             response.topics.append(refused)
