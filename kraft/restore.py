@@ -203,7 +203,7 @@ def restore(
             disk.rename(target, put_aside)
         disk.rename(fresh, target)
         disk.sync_directory(log_directory)
-        # Apache Kafka's nodes need the file. It is written last: a node with it and without the log would begin anew.
+        # Apache Kafka's nodes need the file. It comes last: with it, but without the log, a node starts a new cluster.
         write_durably(disk, f"{log_directory}/{BOOTSTRAP_CHECKPOINT}", bootstrap_checkpoint(_levels(image)))
     except OSError as error:
         raise RestoreError(f"{log_directory} cannot be written: {error.strerror or error}") from None
