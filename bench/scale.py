@@ -1,9 +1,11 @@
-"""Many partitions on one cluster: memory, idle CPU, failover, stop and start, and the cost of describing them.
+"""Many partitions on one cluster: memory, idle CPU, failover, stop and start, and the cost of requests about all.
 
 Starts three brokers and three controllers in a new directory, creates topics of 100 partitions with three replicas
-each, and prints one line of JSON for each measurement, with the fields of the other benchmarks.
+each, and prints one line of JSON for each measurement, with the fields of the other benchmarks. `scale.steps` are the
+steps of the event loops above 20 ms, by task, and by API where they are of requests. `--plain` leaves them out, and
+their cost, which is a few percent.
 
-Usage: scale.py [--data DIRECTORY] [--partitions N] [--base-port 30300] [--out F]
+Usage: scale.py [--data DIRECTORY] [--partitions N] [--base-port 30300] [--out F] [--plain | --stacks]
 """
 
 from __future__ import annotations
@@ -15,11 +17,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from measuring import Results, cpu_s, memory_mib
+from step_report import StepReport
 
-from barnabas.client.admin import NewTopic
+from barnabas.client.admin import NewTopic, OffsetSpec
+from barnabas.client.metadata import TopicPartition
 from barnabas.cluster.local import LocalCluster
+from barnabas.cluster.plan import Programs
 from barnabas.cluster.processes import State
-from barnabas.sync import Admin
+from barnabas.runtime.step_watchdog import MEASURE_STEPS, WITH_STACKS
+from barnabas.sync import Admin, Producer
 
 IN_A_TOPIC = 100
 IN_A_REQUEST = 20
@@ -32,13 +38,13 @@ SAMPLED = 10
 seconds of the processor, which would be part of what is measured."""
 QUIET_CORES = 0.2
 KILLED = "broker-3"
-BUSY = "busy for"
-"""In reports of the watchdog: one step of the event loop took longer than 200 ms."""
 
 
 class Scale:
-    def __init__(self, data: Path, base_port: int, partitions: int, results: Results) -> None:
-        self._cluster = LocalCluster(data, base_port)
+    def __init__(self, data: Path, base_port: int, partitions: int, results: Results, measured: str) -> None:
+        environment = {MEASURE_STEPS: measured} if measured else {}
+        self._cluster = LocalCluster(data, base_port, programs=Programs(environment=environment))
+        self._steps = StepReport(self._cluster, results) if measured else None
         self._topics = [f"scale-{number}" for number in range(partitions // IN_A_TOPIC)]
         self._partitions = len(self._topics) * IN_A_TOPIC
         self._results = results
@@ -54,21 +60,31 @@ class Scale:
 
     def _measure(self) -> None:
         cluster = self._cluster
+        self._report("idle-start")
         self._timed("create", self._create)
         self._timed("full-isr", lambda: self._wait(lambda parts: all(len(isr) == 3 for _, isr in parts)))
         self._timed("settle", self._settle)
         self._memory("memory.after-creation")
+        self._report("create")
         self._idle()
-        self._timed("describe", self._describe)
-        self._steps()
+        self._report("idle")
+        for name, ask in self._questions():
+            self._timed(name, ask)
+            self._report(name)
+        self._timed("produce", self._produce)
+        self._report("produce")
         cluster.kill(KILLED)
         dead = cluster.layout.node(KILLED).id
         self._timed("failover", lambda: self._wait(lambda parts: all(leader not in (-1, dead) for leader, _ in parts)))
+        self._report("failover")
         cluster.start(KILLED)
         self._timed("rejoin", lambda: self._wait(lambda parts: all(len(isr) == 3 for _, isr in parts)))
-        self._steps()
+        self._report("rejoin")
+        if self._steps is not None:
+            self._steps.add_requests()
         self._timed("stop", self._stop, all_nodes=1)
         self._timed("start", self._start)
+        self._report("stop-and-start")
         self._memory("memory.after-start")
 
     def _create(self) -> None:
@@ -87,10 +103,58 @@ class Scale:
         self._cluster.wait_ready(LIMIT_SECONDS)
         return self._wait(lambda parts: all(len(isr) == 3 for _, isr in parts))
 
+    def _report(self, phase: str) -> None:
+        """Long steps of the event loops since the last report."""
+        if self._steps is not None:
+            self._steps.add(phase)
+
+    def _questions(self) -> list[tuple[str, Callable[[], None]]]:
+        """Requests about all partitions."""
+        return [
+            ("metadata", self._list),
+            ("describe", self._describe),
+            ("list-offsets", self._list_offsets),
+            ("log-dirs", self._describe_log_dirs),
+            ("elect", self._elect),
+            ("reassignments", self._list_reassignments),
+        ]
+
+    def _list(self) -> None:
+        with self._admin() as admin:
+            assert len(admin.list_topics()) == len(self._topics)
+
     def _describe(self) -> None:
         with self._admin() as admin:
             found = admin.describe_topics(self._topics)
         assert sum(len(topic.partitions) for topic in found.values()) == self._partitions
+
+    def _list_offsets(self) -> None:
+        with self._admin() as admin:
+            found = admin.list_offsets(dict.fromkeys(self._all(), OffsetSpec.latest()))
+        assert len(found) == self._partitions
+
+    def _describe_log_dirs(self) -> None:
+        with self._admin() as admin:
+            found = admin.describe_log_dirs()
+        assert sum(len(it.replicas) for paths in found.values() for it in paths.values()) >= 3 * self._partitions
+
+    def _elect(self) -> None:
+        with self._admin() as admin:
+            admin.elect_leaders()
+
+    def _list_reassignments(self) -> None:
+        with self._admin() as admin:
+            assert not admin.list_partition_reassignments()
+
+    def _produce(self) -> None:
+        """One record for each partition."""
+        with Producer(bootstrap_servers=self._cluster.bootstrap_servers) as producer:
+            sent = [producer.enqueue(each.topic, b"x", partition=each.partition) for each in self._all()]
+            for each in sent:
+                each.result()
+
+    def _all(self) -> list[TopicPartition]:
+        return [TopicPartition(name, index) for name in self._topics for index in range(IN_A_TOPIC)]
 
     def _wait(self, is_done: Callable[[Iterable[tuple[int, list[int]]]], bool]) -> float:
         """Until leaders and in-sync replicas of all partitions are as wanted. Returns the time at which the look that
@@ -141,12 +205,6 @@ class Scale:
             f"scale.{name}", "MiB", 1, pss, partitions=self._partitions, rss_mib=rss, brokers_mib=brokers
         )
 
-    def _steps(self) -> None:
-        """Long steps of the event loops since the nodes started."""
-        for node in self._cluster.nodes:
-            text = self._cluster.layout.log_file(node).read_text(errors="replace")
-            self._results.add(f"scale.busy.{node.name}", "reports", 1, text.count(BUSY))
-
     def _timed(self, name: str, work: Callable[[], float | None], **fields: float) -> None:
         """`work` returns the time at which it was done, None: when it returns."""
         started = time.monotonic()
@@ -170,10 +228,14 @@ def main() -> None:
     parser.add_argument("--base-port", type=int, default=30_300)
     parser.add_argument("--out", default=None)
     parser.add_argument("--label", default="barnabas")
+    parser.add_argument("--plain", action="store_true", help="do not measure the steps of the event loops")
+    parser.add_argument("--stacks", action="store_true", help="log the stacks of steps above 20 ms")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         data = options.data or Path(temporary)
-        Scale(data, options.base_port, options.partitions, Results(options.out, options.label)).run()
+        results = Results(options.out, options.label)
+        measured = "" if options.plain else WITH_STACKS if options.stacks else "1"
+        Scale(data, options.base_port, options.partitions, results, measured).run()
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 
 ASSIGN_TIMEOUT_MS = 10_000
 RETRY_BACKOFF_MS = 500
-MAX_PER_REQUEST = 2_000
+MAX_PER_REQUEST = 500
+"""A request is made and encoded in one step, in some milliseconds."""
 
 
 class DirectoryAssignments:

@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 LOGS_IN_A_STEP = 1_000
 """Logs that are looked at before other tasks run."""
+LOGS_MADE_TOGETHER = 2_000
+"""Logs that are placed, and adopted, in one step. A sync makes all of them durable."""
 DESCRIPTORS_PAUSE_S = 0.5
 """Pause before logs are opened again for which no file descriptor was left."""
 
@@ -130,14 +132,18 @@ class LogStore:
         """Create the missing logs. `open_log` raises for those that could not be created."""
         async with self.making:
             missing = [self._placed(new) for new in wanted if (new.topic, new.partition) not in self.directories.logs]
-            try:
-                pieces = self.directories.make_work(missing, self._world.wall_clock.now_ms())
-            except LogDirectoryError:
-                return
-            for piece in pieces:
-                result = await self._world.run_blocking(piece)
-                self.directories.adopt_new(piece, result)
-                self._note_postponed(piece.wanted, result)
+            for start in range(0, len(missing), LOGS_MADE_TOGETHER):
+                await self._make_some(missing[start : start + LOGS_MADE_TOGETHER])
+
+    async def _make_some(self, missing: list[NewLog]) -> None:
+        try:
+            pieces = self.directories.make_work(missing, self._world.wall_clock.now_ms())
+        except LogDirectoryError:
+            return
+        for piece in pieces:
+            result = await self._world.run_blocking(piece)
+            self.directories.adopt_new(piece, result)
+            self._note_postponed(piece.wanted, result)
 
     def _placed(self, new: NewLog) -> NewLog:
         preferred = self.preferred.pop((new.topic, new.partition), None)

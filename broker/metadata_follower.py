@@ -11,11 +11,12 @@ from barnabas.kraft.commit_feed import CommittedBatch
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.kraft.metadata.loader import MetadataLoader
-from barnabas.kraft.metadata.snapshot import difference, image_to_records
+from barnabas.kraft.metadata.snapshot import difference_in_steps, image_to_records_in_steps
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.replica_snapshots import LAST_SNAPSHOT_SECONDS
 from barnabas.protocol.schema import Message
 from barnabas.runtime.at_once import Stepwise
+from barnabas.runtime.steps import in_turns
 
 
 class MetadataFollower:
@@ -47,6 +48,8 @@ class MetadataFollower:
         self._loader = MetadataLoader()
         self._publisher: MetadataPublisher | None = None
         """None until the logs on this broker are open, so that steps of the metadata may be applied."""
+        self._later: list[MetadataDelta] | None = None
+        """Steps that come while the first one is prepared for the publisher."""
         self._snapshotting = False
 
     def attach(self, replica: MetadataReplica) -> None:
@@ -68,10 +71,14 @@ class MetadataFollower:
         behind = None if self._publisher is None else self._publisher.behind
         return self._loader.last_offset if behind is None else behind
 
-    def publish(self, publisher: MetadataPublisher) -> None:
+    async def publish(self, publisher: MetadataPublisher) -> None:
         """Hand over the present image in one step, and every later step as it is committed."""
-        self._publisher = publisher
-        publisher.put(difference(EMPTY_IMAGE, self._loader.image))
+        later: list[MetadataDelta] = []
+        self._later = later
+        first = await in_turns(difference_in_steps(EMPTY_IMAGE, self._loader.image))
+        self._publisher, self._later = publisher, None
+        for delta in [first, *later]:
+            publisher.put(delta)
 
     # -- MetadataListener
 
@@ -92,7 +99,9 @@ class MetadataFollower:
         self.leader_changed(leader_id)
 
     def _apply(self, deltas: list[MetadataDelta]) -> None:
-        if self._publisher is not None:
+        if self._later is not None:
+            self._later += deltas
+        elif self._publisher is not None:
             for delta in deltas:
                 self._publisher.put(delta)
         elif self._has_own_registration(self._loader.image):
@@ -116,5 +125,6 @@ class MetadataFollower:
                 await self._snapshot(self._loader.image)
 
     async def _snapshot(self, image: MetadataImage) -> None:
-        await self.replica.snapshots.create(image_to_records(image), image.offset, image.epoch, image.timestamp_ms)
+        records = image_to_records_in_steps(image)
+        await self.replica.snapshots.create(records, image.offset, image.epoch, image.timestamp_ms)
         self._snapshotting = False

@@ -132,7 +132,7 @@ class BrokerNode:
         parts.store.settle_copies(image, parts.static.node_id)
         await parts.store.put_aside_strays(image, parts.static.node_id)
         parts.nursery.start_soon(parts.publisher.run)
-        parts.metadata_log.publish(parts.publisher)
+        await parts.metadata_log.publish(parts.publisher)
         await parts.published.wait()
         parts.nursery.start_soon(parts.assignments.run)
         parts.nursery.start_soon(self._periodic_work().run)

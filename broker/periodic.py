@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 Job = Callable[[], Awaitable[None]]
 P = TypeVar("P")
 
-SLICE = 500
+SLICE = 100
 """Partitions that are visited in one step of the event loop."""
 
 FILE_DELETE_CHECK_MS = 5_000

@@ -31,7 +31,14 @@ def dispatcher_of(parts: BrokerParts) -> Dispatcher:
         handlers,
         ApiVersionsPorts(parts.metadata, parts.telemetry, lambda: parts.metadata_log.replica.kraft_version),
         world.stopwatch,
-        Execution(parts.background, parts.worker, world.count_work, authorizer, throttling=parts.quotas.requests),
+        Execution(
+            parts.background,
+            parts.worker,
+            world.count_work,
+            authorizer,
+            throttling=parts.quotas.requests,
+            step_cpu_seconds=world.step_cpu_seconds,
+        ),
         parts.settings,
     )
     dispatcher.decisions = parts.decisions

@@ -11,7 +11,7 @@ Collected on request. Knows nothing of the pages that draw it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +24,15 @@ from barnabas.kraft.metadata.image import PartitionImage
 from barnabas.kraft.metadata.replica_states import replica_states
 from barnabas.kraft.metadata_replica import MetadataReplica
 from barnabas.kraft.state_page import ControllerState, metadata_state
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.http import JSON, HttpRequest, HttpResponse
 from barnabas.runtime.observatory import Page
+from barnabas.runtime.steps import in_turns
+
+COUNTED_IN_A_STEP = 2_000
+ENCODED_IN_A_STEP = 100
+"""Partitions that are counted, and topics or partitions that are described, in one step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +54,24 @@ class StatePorts:
 
 def broker_state_page(ports: StatePorts) -> Page:
     async def page(request: HttpRequest) -> HttpResponse:
-        state = broker_state(ports, request.query.get("topic"))
-        return HttpResponse(json.dumps(state, separators=(",", ":")).encode(), JSON)
+        state, topics, partitions = await in_turns(_gathered(ports, request.query.get("topic")))
+        head = json.dumps(state, separators=(",", ":"))[1:-1]
+        text = f'{{{head},"topics":[{",".join(topics)}],"partitions":[{",".join(partitions)}]}}'
+        return HttpResponse(text.encode(), JSON)
 
     return page
 
 
-def broker_state(ports: StatePorts, topic: str | None) -> dict[str, Any]:
-    """The page as a dict, with the partitions of `topic` only."""
+def _gathered(ports: StatePorts, topic: str | None) -> Stepwise[tuple[dict[str, Any], list[str], list[str]]]:
+    """The page without its topics and partitions; those as JSON, of `topic` only."""
     node_id = ports.node_id
     image = ports.metadata.image
     messages_in = bytes_in = 0
-    for each in ports.partitions:
+    for seen, each in enumerate(ports.partitions, 1):
         messages_in += each.traffic.messages_in
         bytes_in += each.traffic.bytes_in
+        if seen % COUNTED_IN_A_STEP == 0:
+            yield
     state: dict[str, Any] = {
         "node": f"broker-{node_id}",
         "id": node_id,
@@ -75,14 +85,22 @@ def broker_state(ports: StatePorts, topic: str | None) -> dict[str, Any]:
         "bytes_in": bytes_in,
         "bytes_out": ports.bytes_out.to_consumers,
         "throttled": ports.throttled(),
-        "topics": [
-            {"name": name, "partitions": len(each.partitions)} for name, each in image.topics.by_name.items()
-        ],
-        "partitions": [] if topic is None else list(_partitions(ports, topic)),
     }
     if ports.controller is not None:
-        state["controller"] = ports.controller.state()
-    return state
+        state["controller"] = yield from ports.controller.state()
+    topics = ({"name": name, "partitions": len(each.partitions)} for name, each in image.topics.by_name.items())
+    named = yield from _encoded(topics)
+    described = yield from _encoded(() if topic is None else _partitions(ports, topic))
+    return state, named, described
+
+
+def _encoded(values: Iterable[dict[str, Any]]) -> Stepwise[list[str]]:
+    encoded: list[str] = []
+    for value in values:
+        encoded.append(json.dumps(value, separators=(",", ":")))
+        if len(encoded) % ENCODED_IN_A_STEP == 0:
+            yield
+    return encoded
 
 
 def _state(lifecycle: BrokerLifecycle) -> str:

@@ -9,6 +9,10 @@ import trio
 from barnabas.broker.timing_wheel import TimingWheel
 from barnabas.runtime.world import World
 
+MOST_IN_A_TURN = 64
+"""Callbacks that run before other tasks do. Many may be due together: after a failover the sessions of all members of
+all groups end at one time, and work in steps comes again at once."""
+
 
 async def run_timers(world: World, wheel: TimingWheel, on_error: Callable[[Exception], None]) -> None:
     """Run the wheel on the node's monotonic clock until cancelled.
@@ -24,10 +28,13 @@ async def run_timers(world: World, wheel: TimingWheel, on_error: Callable[[Excep
     try:
         while True:
             try:
-                wheel.advance(world.monotonic.now_ms())
+                ran = wheel.advance(world.monotonic.now_ms(), MOST_IN_A_TURN)
             except Exception as error:
                 # A bug in one operation must not stop the deadlines of the others.
                 on_error(error)
+                continue
+            if ran >= MOST_IN_A_TURN:
+                await trio.lowlevel.checkpoint()
                 continue
             bell = trio.Event()
             deadline_ms = wheel.next_deadline_ms()

@@ -100,14 +100,15 @@ class TimingWheel:
                 self.on_earlier_deadline()
         return entry
 
-    def advance(self, now_ms: int) -> int:
-        """Run everything due at `now_ms`. Returns how many callbacks ran.
+    def advance(self, now_ms: int, most: int | None = None) -> int:
+        """Run everything due at `now_ms`, also what callbacks add for that time, but at most `most` callbacks: the next
+        calls run the rest. Returns how many ran.
 
         If a callback raises, the exception propagates, and the other due callbacks run at the next `advance`.
         """
-        ran = self._run_due()
+        ran = self._run_due(most)
         heap = self._heap
-        while heap and heap[0][0] <= now_ms:
+        while heap and heap[0][0] <= now_ms and not self._due:
             expiration_ms, _, bucket = heappop(heap)
             self._turn_to(expiration_ms)
             entries = bucket.entries
@@ -118,8 +119,9 @@ class TimingWheel:
                 if not self._place(entry):
                     entry._bucket = None
                     self._due.append(entry)
-            ran += self._run_due()
-        self._turn_to(now_ms)
+            ran += self._run_due(None if most is None else most - ran)
+        if not self._due:
+            self._turn_to(now_ms)
         return ran
 
     def next_deadline_ms(self) -> int | None:
@@ -204,10 +206,10 @@ class TimingWheel:
                 return
             level.turn_to(now_ms)
 
-    def _run_due(self) -> int:
+    def _run_due(self, most: int | None) -> int:
         ran = 0
         due = self._due
-        while due:
+        while due and ran != most:
             entry = due.popleft()
             callback = entry.callback
             if callback is not None:

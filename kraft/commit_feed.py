@@ -26,6 +26,7 @@ from barnabas.protocol.records.metadata import decode_metadata_record
 from barnabas.protocol.records.record import DECODED_LIMIT_BYTES, decode_in_slices
 from barnabas.protocol.schema import Message
 from barnabas.runtime.at_once import Stepwise
+from barnabas.runtime.freeing import empty_in_steps
 from barnabas.runtime.world import CountWork, RunBlocking
 
 READ_BYTES = 256 * 1024
@@ -167,6 +168,8 @@ class CommitFeed:
             await self._take(steps)
             await self._let_others_run()
             self.next_offset = snapshot.offset
+            for _ in empty_in_steps(records):
+                await self._let_others_run()
 
     def _report_leader(self) -> None:
         while self._leaders:
@@ -215,6 +218,8 @@ class CommitFeed:
         self._report_leader()
         while self._waiting and self._waiting[0][0] < self.next_offset:
             self._waiting.popleft()[1](None)
+        for _ in empty_in_steps(batch.records):
+            await self._let_others_run()
 
     async def _take(self, steps: Stepwise[R], *, is_newest: bool = False) -> R:
         """Take all steps; other tasks run between them. `is_newest`: nothing follows in the log, and the node pauses

@@ -92,10 +92,6 @@ def load_late_parts() -> None:
         late.load()
 
 
-FEW_TOPICS = 100
-"""In a cluster with more topics, requests about all of them are answered in a worker thread."""
-
-
 def make_dispatcher(
     service: ControllerService, execution: Execution, protocols: Mapping[str, str] | None = None
 ) -> Dispatcher:
@@ -260,14 +256,10 @@ def _list_partition_reassignments(service: ControllerService, call: Call) -> Ste
     if not service.core.is_active:
         _not_active(service, call)
         return
-    list_them = partial(list_partition_reassignments, service.committed, call.message)
-    asks_for_all = call.message.topics is None and len(service.committed.topics.by_name) > FEW_TOPICS
-    if call.is_large or asks_for_all:
-        # Images do not change, so this one can be read in another thread.
-        call.is_large = True
-        call.answer((yield list_them))
-    else:
-        call.answer(list_them())
+    response = yield from list_partition_reassignments(service.committed, call.message)
+    elements = sum(len(topic.partitions) for topic in response.topics)
+    call.is_large = call.is_large or elements > INLINE_ANSWER_ELEMENTS
+    call.answer(response)
 
 
 def _describe_configs(service: ControllerService, call: Call) -> Steps:

@@ -26,7 +26,7 @@ from barnabas.kraft.decision_queue import DecisionQueue, Job
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.features import obstacle
 from barnabas.kraft.metadata.image import MetadataImage
-from barnabas.kraft.metadata.snapshot import image_to_records
+from barnabas.kraft.metadata.snapshot import image_to_records_in_steps
 from barnabas.kraft.metadata_replica import MetadataReplica, NotLeader, encode_batch
 from barnabas.kraft.quotas import NodeQuotas
 from barnabas.kraft.replica_snapshots import LAST_SNAPSHOT_SECONDS
@@ -435,7 +435,8 @@ class ControllerService:
     async def _write_snapshot(self, image: MetadataImage) -> None:
         try:
             snapshots = self.replica.snapshots
-            if await snapshots.create(image_to_records(image), image.offset, image.epoch, image.timestamp_ms):
+            records = image_to_records_in_steps(image)
+            if await snapshots.create(records, image.offset, image.epoch, image.timestamp_ms):
                 log.info("a snapshot up to offset %d was written", image.offset)
         finally:
             self._snapshotting = False

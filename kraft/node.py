@@ -73,7 +73,14 @@ class ControllerNode:
         worker = Worker(world.run_blocking)
         authorizer = None if self.authorization is None else self.authorization.authorizer
         background = Background(self._nursery)
-        execution = Execution(background, worker, world.count_work, authorizer, throttling=self.quotas.requests)
+        execution = Execution(
+            background,
+            worker,
+            world.count_work,
+            authorizer,
+            throttling=self.quotas.requests,
+            step_cpu_seconds=world.step_cpu_seconds,
+        )
         self.dispatcher = make_dispatcher(service, execution, self.settings.listener_security_protocol_map)
         self.dispatcher.decisions = self.decisions
         self.server = Server(world, self.dispatcher, ServerLimits.of(self.settings, world.memory_bytes), worker)

@@ -18,6 +18,7 @@ from barnabas.kraft.raft.ready import InstallSnapshot, SnapshotStep, StartSnapsh
 from barnabas.kraft.raft.voter_history import QuorumRecord
 from barnabas.kraft.snapshots import CorruptSnapshotFile
 from barnabas.protocol.schema import Message
+from barnabas.runtime.freeing import empty_in_steps
 from barnabas.runtime.world import File, World
 from barnabas.storage.shortage import is_shortage
 
@@ -88,16 +89,22 @@ class ReplicaSnapshots:
             if delta.after.features.metadata_version < delta.before.features.metadata_version:
                 self._is_requested = True
 
-    async def create(self, records: Iterable[Message], offset: int, epoch: int, timestamp_ms: int) -> bool:
+    async def create(self, records: Iterable[Message | None], offset: int, epoch: int, timestamp_ms: int) -> bool:
         """Write a snapshot of the state after the record at `offset`, then drop older log segments and
         snapshots.
 
         `epoch` and `timestamp_ms` are those of that record's batch: the same arguments give the same bytes on
-        every node. `records` are taken in steps. False if there is a snapshot as new already, or no room.
+        every node. `records` are taken in steps; None ends one. False if there is a snapshot as new already, or no
+        room.
         """
-        records = await _listed(records)
+        listed = await _listed(records)
+        written = await self._write(listed, OffsetAndEpoch(offset=offset + 1, epoch=epoch), timestamp_ms)
+        for _ in empty_in_steps(listed):
+            await trio.lowlevel.checkpoint()
+        return written
+
+    async def _write(self, records: list[Message], snapshot: OffsetAndEpoch, timestamp_ms: int) -> bool:
         files = self._replica.log.snapshots
-        snapshot = OffsetAndEpoch(offset=offset + 1, epoch=epoch)
         assert snapshot.offset <= self._replica.high_watermark, "a snapshot holds committed records only"
         async with self._lock:
             while self._replica.core.synced_end_offset < snapshot.offset:
@@ -106,8 +113,9 @@ class ReplicaSnapshots:
             self._is_requested = False
             if latest is not None and latest.offset >= snapshot.offset:
                 return False
-            assert self._replica.core.log.epoch_of(offset) == epoch, "the epoch is not that of the record"
-            quorum_records = self._replica.core.voter_history.at(offset)
+            last_offset = snapshot.offset - 1
+            assert self._replica.core.log.epoch_of(last_offset) == snapshot.epoch, "the epoch is not that of the record"
+            quorum_records = self._replica.core.voter_history.at(last_offset)
             try:
                 await self._world.run_blocking(lambda: files.write(snapshot, records, timestamp_ms, quorum_records))
                 self._world.fault_point("raft.snapshot.written")
@@ -170,10 +178,11 @@ class ReplicaSnapshots:
         self._replica.core.snapshot_installed(snapshot, installed, self._replica.now_ms(), quorum_records)
 
 
-async def _listed(records: Iterable[Message]) -> list[Message]:
+async def _listed(records: Iterable[Message | None]) -> list[Message]:
     listed: list[Message] = []
     for record in records:
-        listed.append(record)
-        if len(listed) % STEP_RECORDS == 0:
+        if record is not None:
+            listed.append(record)
+        if record is None or len(listed) % STEP_RECORDS == 0:
             await trio.lowlevel.checkpoint()
     return listed

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from barnabas.kraft.format import bootstrap_checkpoint
 from barnabas.kraft.metadata.image import (
     EMPTY_IMAGE,
     MetadataImage,
@@ -25,6 +26,7 @@ from barnabas.kraft.raft.history import OffsetAndEpoch
 from barnabas.kraft.raft.voter_history import QuorumRecord
 from barnabas.kraft.raft.voters import VoterSet
 from barnabas.kraft.snapshots import (
+    BOOTSTRAP_CHECKPOINT,
     BOOTSTRAP_SNAPSHOT,
     CorruptSnapshotFile,
     encode_snapshot,
@@ -35,6 +37,7 @@ from barnabas.kraft.snapshots import (
 )
 from barnabas.kraft.voter_records import quorum_records_in
 from barnabas.protocol.errors import MalformedMessage
+from barnabas.protocol.messages.metadata_log import FeatureLevelRecord
 from barnabas.protocol.records.batch import CorruptBatch, crc_is_valid, iterate_batches
 from barnabas.protocol.records.metadata import decode_metadata_record
 from barnabas.protocol.records.record import decode_records
@@ -200,9 +203,15 @@ def restore(
             disk.rename(target, put_aside)
         disk.rename(fresh, target)
         disk.sync_directory(log_directory)
+        # Apache Kafka's nodes need the file. It comes last: with it, but without the log, a node starts a new cluster.
+        write_durably(disk, f"{log_directory}/{BOOTSTRAP_CHECKPOINT}", bootstrap_checkpoint(_levels(image)))
     except OSError as error:
         raise RestoreError(f"{log_directory} cannot be written: {error.strerror or error}") from None
     return Restored(f"{target}/{snapshot_file_name(end)}", end, image, put_aside)
+
+
+def _levels(image: MetadataImage) -> list[Message]:
+    return [record for record in image_to_records(image) if isinstance(record, FeatureLevelRecord)]
 
 
 def described(image: MetadataImage) -> str:

@@ -8,15 +8,21 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from barnabas.kraft.controller_service import ControllerService
 from barnabas.kraft.metadata.image import TopicsImage
 from barnabas.kraft.metadata_replica import MetadataReplica
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.http import JSON, HttpRequest, HttpResponse
+from barnabas.runtime.steps import in_turns
 
 STARTING = "starting"
+
+COUNTED_IN_A_STEP = 1_000
+"""Partitions whose replicas are counted in one step."""
 
 
 class ControllerState:
@@ -35,11 +41,13 @@ class ControllerState:
         self._behind: Counter[int] = Counter()
 
     async def page(self, request: HttpRequest) -> HttpResponse:
-        return HttpResponse(json.dumps(self.state(), separators=(",", ":")).encode(), JSON)
+        state = await in_turns(self.state())
+        return HttpResponse(json.dumps(state, separators=(",", ":")).encode(), JSON)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Stepwise[dict[str, Any]]:
+        """The page as a dict, gathered in steps."""
         replica, image = self._service.replica, self._service.committed
-        behind = self._out_of_sync(image.topics)
+        behind = yield from self._out_of_sync(image.topics)
         return {
             "node": f"controller-{self._node_id}",
             "id": self._node_id,
@@ -60,18 +68,17 @@ class ControllerState:
             ],
         }
 
-    def _out_of_sync(self, topics: TopicsImage) -> Counter[int]:
+    def _out_of_sync(self, topics: TopicsImage) -> Stepwise[Counter[int]]:
         """By broker, the number of partitions with a replica there that is not in sync."""
         if topics is not self._counted:
-            self._counted = topics
-            self._behind = Counter(
-                broker
-                for topic in topics.by_id.values()
-                for partition in topic.partitions.values()
-                if len(partition.isr) < len(partition.replicas)
-                for broker in partition.replicas
-                if broker not in partition.isr
-            )
+            behind: Counter[int] = Counter()
+            partitions = chain.from_iterable(topic.partitions.values() for topic in topics.by_id.values())
+            for seen, partition in enumerate(partitions, 1):
+                if len(partition.isr) < len(partition.replicas):
+                    behind.update(broker for broker in partition.replicas if broker not in partition.isr)
+                if seen % COUNTED_IN_A_STEP == 0:
+                    yield
+            self._counted, self._behind = topics, behind
         return self._behind
 
 

@@ -6,7 +6,7 @@ sockets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from barnabas.protocol.api_keys import API_SPECS, ApiKey, ApiSpec
@@ -14,7 +14,7 @@ from barnabas.protocol.errors import ErrorCode, MalformedMessage
 from barnabas.protocol.framing import request_prefix
 from barnabas.protocol.headers import ResponseHeader
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from barnabas.protocol.schema import Message, decode, decode_prefix, encode_chunks
+from barnabas.protocol.schema import Message, decode, decode_in_steps, decode_prefix, encode_chunks, encode_in_steps
 
 Versions = Mapping[int, tuple[int, int]]
 """API key to the lowest and the highest version that the peer serves."""
@@ -65,6 +65,14 @@ class RequestEncoder:
             return correlation_id, encode_chunks(request, version, prefix)
         return correlation_id, [prefix, *request]
 
+    def encode_in_steps(
+        self, spec: ApiSpec, version: int, request: Message
+    ) -> Generator[None, None, tuple[int, list[Any]]]:
+        """`encode` of a large request."""
+        self.last_correlation_id = correlation_id = (self.last_correlation_id + 1) & 0x7FFFFFFF
+        prefix = request_prefix(spec.key, version, correlation_id, self._client_id)
+        return correlation_id, (yield from encode_in_steps(request, version, prefix))
+
 
 def response_body(frame: bytearray | memoryview, spec: ApiSpec, version: int) -> memoryview:
     """The bytes after the response header. MalformedMessage."""
@@ -82,6 +90,12 @@ def decode_response(frame: bytearray | memoryview, spec: ApiSpec, version: int) 
     """Records in the response are views into `frame`. MalformedMessage."""
     kind = spec.loaded_response_type or spec.response_type()
     return decode(kind, response_body(frame, spec, version), version)
+
+
+def decode_response_in_steps(frame: bytearray, spec: ApiSpec, version: int) -> Generator[None, None, Any]:
+    """`decode_response` of a response that may be large."""
+    body = response_body(frame, spec, version)
+    return (yield from decode_in_steps(spec.response_type(), body, version, len(body)))[0]
 
 
 class Handshake:

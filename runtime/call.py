@@ -31,7 +31,7 @@ from barnabas.runtime.request_times import ApiCounter, error_codes, error_codes_
 from barnabas.runtime.steps import Steps, measured
 from barnabas.runtime.throttling import NO_LIMIT_BYTES, Mutations, Throttling
 from barnabas.runtime.worker import Worker
-from barnabas.runtime.world import CountWork
+from barnabas.runtime.world import CountWork, unmeasured
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,8 @@ class Execution:
     """None: everybody may do everything."""
     throttling: Throttling | None = None
     """None: nobody is held back."""
+    step_cpu_seconds: Callable[[], float | None] = unmeasured
+    """`World.step_cpu_seconds`."""
 
 
 @dataclass(slots=True)

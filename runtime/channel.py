@@ -22,13 +22,17 @@ from barnabas.protocol.client_exchange import (
     Versions,
     choose_version,
     decode_response,
+    decode_response_in_steps,
     response_body,
 )
 from barnabas.protocol.errors import KafkaError, MalformedMessage
 from barnabas.protocol.schema import Message
+from barnabas.runtime.at_once import Stepwise
+from barnabas.runtime.freeing import free_in_steps
 from barnabas.runtime.link import CallTimedOut, ChannelError, ConnectionFailed, Link, NotSent, PendingCall, Talk, Waiter
 from barnabas.runtime.renewal import MIN_INTERVAL_SECONDS, RENEWAL_SECONDS, Renewal
 from barnabas.runtime.security import Authenticator, ChannelSecurity, HandshakeFailed, Peer
+from barnabas.runtime.steps import in_turns
 from barnabas.runtime.world import Connection, ConnectionLost, DialFailed, DialRefused, World
 
 __all__ = [
@@ -52,6 +56,9 @@ log = logging.getLogger(__name__)
 P = TypeVar("P", bound=PendingCall)
 
 CLIENT_SOFTWARE_NAME = "barnabas"
+
+SHORT_FRAME_BYTES = 8 * 1024
+"""An answer of a conversation up to this size is decoded at once, whatever is in it."""
 
 
 class UnsupportedVersion(NotSent):
@@ -215,10 +222,13 @@ class Channel:
             raise NotSent(f"connecting to {self.host}:{self.port} took longer than {timeout_ms} ms")
         raise self._late(link, spec, timeout_ms)
 
-    async def converse(self, request: Message, answered: Callable[[Any], Message | None], *, timeout_ms: float) -> None:
+    async def converse(
+        self, request: Message, answered: Callable[[Any], Stepwise[Message | None]], *, timeout_ms: float
+    ) -> None:
         """Send `request`, and for each answer the request that `answered` returns for it, until that is None.
 
-        `answered` runs in the turn in which an answer arrives, so that the next request leaves without delay. All
+        `answered` runs in the turn in which an answer arrives, so that the next request leaves without delay. If it
+        takes more than a few steps, others run between them, and the next request is encoded in steps, too. All
         requests are of one API. Each has `timeout_ms`. Raises as `call`, and what `answered` raises.
         """
         spec = API_SPECS[ApiKey(request.API_KEY)]
@@ -229,24 +239,49 @@ class Channel:
             raise NotSent(f"connecting to {self.host}:{self.port} took longer than {timeout_ms} ms")
         version = self._choose(link.versions, spec, None, None)
 
-        def answer(frame: bytearray) -> Message | None:
+        held: list[Message] = []
+        """A long answer that was processed."""
+
+        def answer(frame: bytearray) -> Stepwise[Message | None]:
             try:
-                response = decode_response(frame, spec, version)
+                if len(frame) <= SHORT_FRAME_BYTES:
+                    response = decode_response(frame, spec, version)
+                else:
+                    response = yield from decode_response_in_steps(frame, spec, version)
             except MalformedMessage as error:
                 raise self.malformed(spec, error) from error
-            return answered(response)
+            following = yield from answered(response)
+            if talk.is_long:
+                held[:] = [response]
+            return following
 
         talk = Talk(partial(self._post, link, spec, version), answer)
         try:
             talk.ask(request)
-            while not talk.woken.is_set():
-                deadline = talk.asked_at + timeout_ms / 1000
-                with trio.move_on_at(deadline):
-                    await talk.woken.wait()
-                if not talk.woken.is_set() and talk.asked_at + timeout_ms / 1000 <= deadline:
-                    raise self._late(link, spec, timeout_ms)
+            while True:
+                await self._wait_for_turn(talk, link, spec, timeout_ms)
+                rest = talk.take_rest()
+                if rest is None:
+                    return
+                following = await in_turns(rest)
+                if following is None:
+                    return
+                correlation_id, chunks = await in_turns(self._requests.encode_in_steps(spec, version, following))
+                talk.asked()
+                link.post(correlation_id, chunks, talk)
+                if held:
+                    await in_turns(free_in_steps(held))
         finally:
             talk.abandon()
+
+    async def _wait_for_turn(self, talk: Talk, link: Link, spec: ApiSpec, timeout_ms: float) -> None:
+        """Return when the talk is over, or has a long answer. Raises its error, or CallTimedOut."""
+        while not talk.woken.is_set():
+            deadline = talk.asked_at + timeout_ms / 1000
+            with trio.move_on_at(deadline):
+                await talk.woken.wait()
+            if not talk.woken.is_set() and talk.asked_at + timeout_ms / 1000 <= deadline:
+                raise self._late(link, spec, timeout_ms)
         if talk.error is not None:
             raise talk.error
 

@@ -24,6 +24,7 @@ from barnabas.runtime.request_times import ApiCounter
 from barnabas.runtime.steps import Steps
 from barnabas.runtime.throttled_call import ThrottledCall
 from barnabas.runtime.turns import BUDGET_SECONDS
+from barnabas.runtime.world import unmeasured
 
 __all__ = ["Call", "Dispatcher", "Execution", "Handler"]
 
@@ -67,6 +68,7 @@ class Dispatcher:
         self._stopwatch = stopwatch
         self._execution = execution
         self._throttling = None if execution is None else execution.throttling
+        self._step_cpu_seconds = unmeasured if execution is None else execution.step_cpu_seconds
         self._passed_on = frozenset(map(int, passed_on))
         self._unstable = frozenset(unstable)
         self._handlers = {
@@ -106,6 +108,10 @@ class Dispatcher:
             return
         spec, _, counter = entry
         counter.over_budget += 1
+        cpu_seconds = self._step_cpu_seconds()
+        if cpu_seconds is not None:
+            counter.over_budget_cpu += cpu_seconds > BUDGET_SECONDS
+            counter.longest_cpu = max(counter.longest_cpu, cpu_seconds)
         if seconds >= 2 * counter.longest and self.decisions is not None:
             node, took_ms = self.decisions.node, round(seconds * 1000)
             self.decisions.note(

@@ -1,4 +1,4 @@
-"""Core: frees large messages in steps.
+"""Core: frees large messages, and long lists of them, in steps.
 
 Python frees an object, and whatever only that object holds, at one go: 65,000 elements take 10 ms and more. Here their
 arrays are emptied a piece at a time. Arrays that something else holds, too, are left alone.
@@ -14,6 +14,13 @@ from barnabas.protocol.schema import Struct
 
 STEP_ELEMENTS = 256
 """Elements that are freed in one step. Elements of longer arrays are not looked into."""
+
+
+def empty_in_steps(values: list[Any]) -> Generator[None, None, None]:
+    """Free the values of a long list that only the list holds, except for the first ones."""
+    while len(values) > STEP_ELEMENTS:
+        del values[-STEP_ELEMENTS:]
+        yield None
 
 
 class _Owner:

@@ -14,6 +14,7 @@ import trio
 
 from barnabas.protocol.client_exchange import MAX_HANDSHAKE_BYTES
 from barnabas.protocol.errors import MalformedMessage
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.frames import FrameError, FrameReader
 from barnabas.runtime.outgoing import Outgoing
 from barnabas.runtime.renewal import Renewal
@@ -88,39 +89,71 @@ class Waiter:
         return CallTimedOut("no answer in time")
 
 
+FIRST_STEPS = 8
+"""Steps of an answer that are taken in the turn in which it arrives. One that takes more is a long one."""
+
+
 class Talk(Waiter):
-    """A request and its answer, the next request, and so on, each sent in the turn in which the answer arrives."""
+    """A request and its answer, the next request, and so on, each sent in the turn in which the answer arrives, unless
+    the answer is a long one."""
 
-    __slots__ = ("_abandoned", "_next", "_send", "asked_at")
+    __slots__ = ("_abandoned", "_answer", "_rest", "_send", "asked_at", "is_long")
 
-    def __init__(self, send: Callable[[Any, Talk], object], answer: Callable[[bytearray], Any]) -> None:
+    def __init__(self, send: Callable[[Any, Talk], object], answer: Callable[[bytearray], Stepwise[Any]]) -> None:
         """`send` sends a request; `answer` returns the next request for a frame, or None."""
         super().__init__()
         self._send = send
-        self._next = answer
+        self._answer = answer
+        self._rest: Stepwise[Any] | None = None
+        """The rest of a long answer."""
         self._abandoned = False
         self.asked_at = 0.0
+        self.is_long = False
+        """The present answer is a long one."""
 
     def ask(self, request: Any) -> None:
-        self.asked_at = trio.current_time()
+        self.asked()
         self._send(request, self)
+
+    def asked(self) -> None:
+        """A request is sent now."""
+        self.asked_at = trio.current_time()
+        self.is_long = False
 
     def take(self, frame: bytearray) -> None:
         if self._abandoned:
             return
         try:
-            request = self._next(frame)
-            if request is None:
-                self.woken.set()
-            else:
-                self.ask(request)
+            self._take_some(self._answer(frame))
         except Exception as error:
             # The error belongs to the task that waits for the answers, not to the link that read this one.
             self.fail(error)
 
+    def _take_some(self, steps: Stepwise[Any]) -> None:
+        try:
+            for _ in range(FIRST_STEPS):
+                next(steps)
+        except StopIteration as end:
+            if end.value is None:
+                self.woken.set()
+            else:
+                self.ask(end.value)
+        else:
+            self._rest = steps
+            self.is_long = True
+            self.woken.set()
+
+    def take_rest(self) -> Stepwise[Any] | None:
+        """The rest of a long answer, whose result is the next request; None: the talk is over. Resets `woken`."""
+        rest, self._rest = self._rest, None
+        self.woken = trio.Event()
+        return rest
+
     def abandon(self) -> None:
         """Ignore further answers."""
         self._abandoned = True
+        if self._rest is not None:
+            self._rest.close()
 
 
 class Link:

@@ -147,6 +147,14 @@ def request_families(counters: Mapping[str, ApiCounter]) -> Iterator[Family]:
     text = "The longest of those, in milliseconds."
     longest = [(api, counter.longest * 1000) for api, counter in used]
     yield Family("gauge", "barnabas_request_longest_step_ms", text, label, longest)
+    measured = [(api, counter) for api, counter in used if counter.longest_cpu]
+    if measured:
+        text = "Those of them that took as much CPU time."
+        counts = [(api, counter.over_budget_cpu) for api, counter in measured]
+        yield Family("counter", "barnabas_request_overbudget_cpu", text, label, counts)
+        text = "The most CPU time of one of them, in milliseconds."
+        longest = [(api, counter.longest_cpu * 1000) for api, counter in measured]
+        yield Family("gauge", "barnabas_request_longest_step_cpu_ms", text, label, longest)
     errors = [
         ((*api, _error_name(code)), count) for api, counter in used for code, count in sorted(counter.errors.items())
     ]

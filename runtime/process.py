@@ -25,8 +25,8 @@ import trio
 
 from barnabas.runtime.late import Late
 from barnabas.runtime.request_times import request_log
+from barnabas.runtime.step_watchdog import make_watchdog
 from barnabas.runtime.visible import visible
-from barnabas.runtime.watchdog import Watchdog
 from barnabas.settings.errors import SettingsError
 
 log = logging.getLogger("process")
@@ -35,9 +35,10 @@ EXIT_WELL = 0
 EXIT_FAILED = 1
 EXIT_WRONG_ARGUMENT = 2
 
-GC_THRESHOLDS = (10_000, 1, 2_500)
-"""Measured: with the objects of start-up frozen, a collection of the two young generations, at most 30,000 objects,
-takes some milliseconds. With (10_000, 50, 100) it took 55 ms while large requests were decoded."""
+GC_THRESHOLDS = (5_000, 1, 5_000)
+"""Measured: with the objects of start-up frozen, a collection of the two young generations, at most 15,000 objects,
+takes up to 5 ms. With (10_000, 1, 2_500) it took 10 ms while a broker had thousands of partitions, and with
+(10_000, 50, 100) 55 ms while large requests were decoded."""
 
 SWITCH_SECONDS = 0.0005
 """Time that a thread waits for the interpreter when it returns from the disk while the event loop is busy. It has
@@ -155,7 +156,7 @@ def run_program(program: Program, log_file: str | None = None) -> int:
         log.info("%s is up after %d ms", program.name, (time.monotonic() - started_at) * 1000)
 
     try:
-        trio.run(run_until_signal, program.run, served, instruments=[Watchdog()])
+        trio.run(run_until_signal, program.run, served, instruments=[make_watchdog()])
     except (SettingsError, CannotRun, OSError) as error:
         # If the machine refuses something (a port, a directory), a traceback would not help.
         log.error("%s cannot run: %s", program.name, error, exc_info=log.isEnabledFor(logging.DEBUG))

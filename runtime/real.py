@@ -16,6 +16,7 @@ from barnabas.runtime.disk import RealDisk
 from barnabas.runtime.late import Late
 from barnabas.runtime.network import RealNetwork, addresses_of
 from barnabas.runtime.object_store import ObjectStore
+from barnabas.runtime.step_watchdog import step_cpu_seconds
 from barnabas.runtime.world import World
 from barnabas.settings.object_store import StoreSettings
 
@@ -58,6 +59,7 @@ def real_world(seed: int | None = None) -> World:
         chance=random.SystemRandom() if seed is None else random.Random(seed),
         run_blocking=_Threads(),
         stopwatch=time.monotonic,
+        step_cpu_seconds=step_cpu_seconds,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         addresses_of=addresses_of,
         count_descriptors=count_descriptors,

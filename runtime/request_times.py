@@ -66,8 +66,10 @@ class ApiCounter:
         "failures",
         "local",
         "longest",
+        "longest_cpu",
         "next_timed",
         "over_budget",
+        "over_budget_cpu",
         "queue",
         "remote",
         "request_bytes",
@@ -91,6 +93,10 @@ class ApiCounter:
         """Requests and steps of requests that held the event loop for longer than `runtime.turns.BUDGET_SECONDS`."""
         self.longest = 0.0
         """The longest of those, in seconds."""
+        self.over_budget_cpu = 0
+        """Those of them that had as much CPU time, where it is measured (`runtime.step_watchdog`)."""
+        self.longest_cpu = 0.0
+        """The most CPU time of one of those, in seconds."""
         self.queue = 0.0
         self.local = 0.0
         self.remote = 0.0

@@ -9,9 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
+import trio
+
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.worker import Worker
+
+T = TypeVar("T")
 
 Work = Callable[[], Any]
 """Work for the worker."""
@@ -58,6 +63,20 @@ class RunningSteps:
     def close(self) -> None:
         """End the generator, whether it is over or not."""
         self._steps.close()
+
+
+async def in_turns(steps: Stepwise[T]) -> T:
+    """The result of the steps. Other tasks run between them."""
+    try:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            await trio.lowlevel.checkpoint()
+    finally:
+        steps.close()
 
 
 def measured(steps: Steps, measure: Callable[[Callable[[], Work | None]], Work | None]) -> Steps:

@@ -215,6 +215,11 @@ def as_written(_name: str, value: int) -> int:
     return value
 
 
+def unmeasured() -> float | None:
+    """CPU time that nobody measures."""
+    return None
+
+
 def stopped() -> float:
     """A stopwatch that measures nothing."""
     return 0.0
@@ -241,6 +246,8 @@ class World:
     tuned: Callable[[str, int], int] = as_written
     """Replaces an inner constant, by its name and value. A simulation draws smaller ones, so that rare situations occur
     there with little data."""
+    step_cpu_seconds: Callable[[], float | None] = unmeasured
+    """CPU time of the present step of the event loop so far; None: it is not measured."""
     stopwatch: Callable[[], float] = stopped
     """Seconds since some fixed point, as precise as possible: for measurements, and for fair turns."""
     memory_bytes: int = 4 << 30

@@ -53,7 +53,7 @@ from barnabas.storage.shortage import is_shortage, lacks_descriptors, lacks_room
 
 _log = logging.getLogger(__name__)
 
-LOGS_IN_A_STEP = 5_000
+LOGS_IN_A_STEP = 500
 """Logs that are asked in one step whether files are to be removed."""
 
 ConfigOf = Callable[[str], TopicConfig]

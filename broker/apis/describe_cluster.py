@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 
 from barnabas.broker.apis.metadata import PARTITION_ITEMS, topic_name_is_legal
@@ -31,9 +29,9 @@ from barnabas.protocol.primitives import ZERO_UUID
 from barnabas.runtime.dispatch import Call
 from barnabas.runtime.meter import Meter
 from barnabas.runtime.server import Steps
+from barnabas.runtime.sorting import sorted_in_steps
 
 ENDPOINT_TYPE_BROKERS = 1
-SORTED_AT_ONCE = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,25 +84,21 @@ def describe_topic_partitions(ports: ClusterPorts, call: Call) -> Steps:
         asked[topic.name] = None
         if meter.step_ends():
             yield None
-    names = yield from _in_order(asked or by_name)
-    if request.cursor is not None:
-        cursor = request.cursor
-        if cursor.partition_index < 0 or (asked and cursor.topic_name not in asked):
-            for name in names if asked else ():
-                response.topics.append(_failed_topic(name, ErrorCode.INVALID_REQUEST))
-                meter.answer_grows()
-                if meter.step_ends():
-                    yield None
-            call.answer(response)
-            return
-        names = names[bisect_left(names, cursor.topic_name) :]
+    cursor = request.cursor
+    if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
+        for name in (yield from sorted_in_steps(asked)):
+            response.topics.append(_failed_topic(name, ErrorCode.INVALID_REQUEST))
+            meter.answer_grows()
+            if meter.step_ends():
+                yield None
+        call.answer(response)
+        return
+    names = [name for name in asked or by_name if cursor is None or name >= cursor.topic_name]
     # Whether a topic exists that the client may not describe is not disclosed.
     names, hidden = yield from parted(names, may_on_topics(call, AclOperation.DESCRIBE), meter)
-    first_partition = 0
-    if request.cursor is not None and names[:1] == [request.cursor.topic_name]:
-        first_partition = request.cursor.partition_index
+    first_partition = cursor.partition_index if cursor is not None and cursor.topic_name in names else 0
     room = max(1, min(request.response_partition_limit, ports.settings().max_request_partition_size_limit))
-    for name in names:
+    for name in (yield from sorted_in_steps(names)):
         if room == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
@@ -137,7 +131,7 @@ def describe_topic_partitions(ports: ClusterPorts, call: Call) -> Steps:
         room -= len(indexes)
         first_partition = 0
     if asked:
-        for name in hidden:
+        for name in (yield from sorted_in_steps(hidden)):
             refused = DescribeTopicPartitionsResponseTopic(name=name, topic_id=ZERO_UUID)
             refused.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             response.topics.append(refused)
@@ -145,17 +139,6 @@ def describe_topic_partitions(ports: ClusterPorts, call: Call) -> Steps:
             if meter.step_ends():
                 yield None
     call.answer(response)
-
-
-def _in_order(names: Iterable[str]) -> Generator[None, None, list[str]]:
-    """The names, sorted in steps: the last one merges parts that are in order."""
-    unsorted = list(names)
-    merged: list[str] = []
-    for start in range(0, len(unsorted), SORTED_AT_ONCE):
-        merged += sorted(unsorted[start : start + SORTED_AT_ONCE])
-        yield None
-    merged.sort()
-    return merged
 
 
 def _failed_topic(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic:

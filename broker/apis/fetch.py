@@ -45,7 +45,7 @@ from barnabas.runtime.server import Steps
 CONSUMER = -1
 FOLLOWER_DEADLINE_GRID_MS = 50
 """Deadlines of waiting followers are rounded down to this grid, so that an idle leader wakes once for all of them."""
-MAX_AT_ONCE = 256
+MAX_AT_ONCE = 64
 """A request that names more partitions is served in steps."""
 MAX_IN_SESSION = 1_000
 """A consumer that names more partitions gets no session."""

@@ -76,7 +76,7 @@ def _describe(
     topics: dict[str, DescribeLogDirsTopic] = {}
     directories = ports.directories
     for logs, is_future in ((directories.logs, False), (directories.futures.logs, True)):
-        for (name, index), log in sorted(logs.items()):
+        for (name, index), log in list(logs.items()):
             if meter.step_ends():
                 yield None
             key = (name, index)

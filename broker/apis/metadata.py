@@ -32,6 +32,7 @@ from barnabas.runtime.dispatch import Call
 from barnabas.runtime.meter import Meter
 from barnabas.runtime.request import Request
 from barnabas.runtime.server import Steps
+from barnabas.runtime.sorting import sorted_in_steps
 from barnabas.runtime.world import Clock
 
 TOPIC_IDS_FROM_VERSION = 12
@@ -138,7 +139,8 @@ def _describe_all(
     may_describe = may_on_topics(call, AclOperation.DESCRIBE, audited=not every)
     refused: list[MetadataResponseTopic] = []
     if every:
-        asked: Iterable[MetadataRequestTopic] = (MetadataRequestTopic(name=name) for name in sorted(topics.by_name))
+        names = yield from sorted_in_steps(topics.by_name)
+        asked: Iterable[MetadataRequestTopic] = (MetadataRequestTopic(name=name) for name in names)
     else:
         asked = request.topics or ()
     to_create: list[str] = []

@@ -1,7 +1,8 @@
 """Shell: follows leaders, with one task and one connection for each broker that leads partitions of this broker.
 
 All partitions with the same leader share one incremental fetch session; the records of a response are appended, and the
-next fetch leaves at once. `follower.py` decides what to fetch and what a response means.
+next fetch leaves at once. A response with very many partitions is processed in steps. `follower.py` decides what to
+fetch and what a response means.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from barnabas.broker.replication.throttles import Throttle
 from barnabas.broker.replication.tier_start import RemoteState, StateWanted, TierWanted
 from barnabas.kraft.metadata.image import NO_LEADER
 from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse, ReplicaState
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.channel import ChannelError
+from barnabas.runtime.steps import in_turns
 from barnabas.runtime.world import World
 from barnabas.settings.broker import BrokerSettings
 
@@ -36,9 +39,12 @@ THROTTLED_WAIT_MS = 100
 """Time until a partition is looked at again that a throttle holds back."""
 NEW_PARTITION_WAIT_MS = 20
 """Longest delay of a new partition by a fetch that already waits at the leader without it, if there are few others."""
-MOST_ADDED = 250
+MOST_ADDED = 100
 """Partitions that come into a fetch session by one request. A follower of thousands sends several requests at first,
 and none of them is a long step of either broker."""
+APPLIED_IN_A_STEP = 16
+"""Partitions of a response that one step appends to."""
+GATHERED_IN_A_STEP = 100
 PARTITIONS_PER_MS = 10
 """A fetch that is restarted names all partitions, which costs both brokers about 10 microseconds for each. With many of
 them, new ones wait ten times as long as that, or for the response: otherwise two brokers that create thousands of
@@ -51,7 +57,9 @@ class LeaderChannel(Protocol):
     async def call(self, request: Any, *, timeout_ms: float) -> Any:
         """Raises ChannelError."""
 
-    async def converse(self, request: Any, answered: Callable[[Any], Any], *, timeout_ms: float) -> None:
+    async def converse(
+        self, request: Any, answered: Callable[[Any], Stepwise[Any]], *, timeout_ms: float
+    ) -> None:
         """Raises ChannelError, and what `answered` raises."""
 
     def close(self) -> None: ...
@@ -209,6 +217,8 @@ class LeaderFetcher:
         self._waiting_at_leader: trio.CancelScope | None = None
         self._longest_wait_ms = 0
         """The time for which the leader may delay its response to the present request."""
+        self._is_answering = False
+        """A response is being processed; partitions that come now are in the next request."""
         self._scope = trio.CancelScope()
         self._retry_ms = FIRST_RETRY_MS
         self._refused = 0
@@ -227,7 +237,8 @@ class LeaderFetcher:
     def _hurry(self) -> None:
         self.wake()
         wait_ms = max(NEW_PARTITION_WAIT_MS, len(self._partitions) // PARTITIONS_PER_MS)
-        if self._waiting_at_leader is not None and wait_ms < self._longest_wait_ms:
+        waits = self._waiting_at_leader is not None and not self._is_answering
+        if self._waiting_at_leader is not None and waits and wait_ms < self._longest_wait_ms:
             # The leader delays its response until there is news. A new partition does not wait for that: after a short
             # time the fetch is restarted on another connection.
             deadline = trio.current_time() + wait_ms / 1000
@@ -278,7 +289,7 @@ class LeaderFetcher:
         try:
             while True:
                 self._bell = trio.Event()
-                self._gather()
+                await in_turns(self._gather())
                 if self._session.idle and not self._asks_first:
                     if self._later and not self._holds:
                         await trio.lowlevel.checkpoint()
@@ -304,7 +315,7 @@ class LeaderFetcher:
     def _next_retry_ms(self) -> int | None:
         return min(self._backing_off.values(), default=None)
 
-    def _gather(self) -> None:
+    def _gather(self) -> Stepwise[None]:
         """Collect the next requests of all partitions that changed, and of some of those that come later."""
         now_ms = self._clock.now_ms()
         if self._backing_off:
@@ -318,7 +329,11 @@ class LeaderFetcher:
                 del self._later[key]
                 self._moved[key] = None
         some_wait = bool(self._backing_off) or self._asks_first
-        for key in self._moved:
+        moved, self._moved = self._moved, {}
+        for place, key in enumerate(moved, 1):
+            if place % GATHERED_IN_A_STEP == 0:
+                yield
+                some_wait = True
             if some_wait:
                 self._waits_no_longer(key)
             partition = self._partitions.get(key)
@@ -342,7 +357,6 @@ class LeaderFetcher:
                 self._asking_bounds[key] = wanted
             elif partition is not None and partition.follower.retry_at_ms is not None:
                 self._backing_off[key] = partition.follower.retry_at_ms
-        self._moved = {}
 
     def _build_state(self, key: PartitionKey, partition: Partition, wanted: StateWanted) -> None:
         if self._building.get(key) == wanted:
@@ -406,12 +420,11 @@ class LeaderFetcher:
 
     async def _fetch(self, channel: LeaderChannel) -> bool:
         """Fetch repeatedly until something else has to be done; False if the leader refused."""
+        request = self._complete(await in_turns(self._session.request_steps(self._settings.fetch_max_bytes)))
         with trio.CancelScope() as scope:
             self._waiting_at_leader = scope
             try:
-                await channel.converse(
-                    self._request(), self._answered, timeout_ms=self._settings.socket_timeout_ms
-                )
+                await channel.converse(request, self._answered, timeout_ms=self._settings.socket_timeout_ms)
             finally:
                 self._waiting_at_leader = None
         if scope.cancelled_caught:
@@ -421,9 +434,8 @@ class LeaderFetcher:
         # FETCH_SESSION_ID_NOT_FOUND and INVALID_FETCH_SESSION_EPOCH need no backoff: the next request is a full one.
         return self._refused in (0, 70, 71)
 
-    def _request(self) -> FetchRequest:
+    def _complete(self, request: FetchRequest) -> FetchRequest:
         settings = self._settings
-        request = self._session.request(settings.fetch_max_bytes)
         request.replica_state = ReplicaState(replica_id=settings.node_id, replica_epoch=self._broker_epoch())
         request.min_bytes = settings.fetch_min_bytes
         request.max_bytes = settings.fetch_response_max_bytes
@@ -437,27 +449,36 @@ class LeaderFetcher:
         self._longest_wait_ms = request.max_wait_ms
         return request
 
-    def _answered(self, response: FetchResponse) -> FetchRequest | None:
-        """Process a response in the step in which it arrived. Returns the next request, which leaves at once."""
+    def _answered(self, response: FetchResponse) -> Stepwise[FetchRequest | None]:
+        """Process a response in steps. Returns the next request, which leaves at once."""
         self._refused = response.error_code
         if not self._session.answered(response):
             log.info("broker %d answered a fetch with error %d", self.leader_id, response.error_code)
             return None
         self._retry_ms = FIRST_RETRY_MS
-        self._apply(response)
-        self._gather()
-        if self._asks_first or self._session.idle:
-            return None
         waiting = self._waiting_at_leader
         if waiting is not None and waiting.deadline < math.inf:
-            # The new partitions are in this request.
+            # The new partitions are in the next request.
             waiting.deadline = math.inf
-        return self._request()
+        self._is_answering = True
+        try:
+            yield from self._apply(response)
+            yield from self._gather()
+            if self._asks_first or self._session.idle:
+                return None
+            request = yield from self._session.request_steps(self._settings.fetch_max_bytes)
+        finally:
+            self._is_answering = False
+        return self._complete(request)
 
-    def _apply(self, response: FetchResponse) -> None:
+    def _apply(self, response: FetchResponse) -> Stepwise[None]:
         asked = self._session.wanted
+        applied = 0
         for topic in response.responses:
             for data in topic.partitions:
+                applied += 1
+                if applied % APPLIED_IN_A_STEP == 0:
+                    yield
                 key = (topic.topic_id, data.partition_index)
                 partition = self._partitions.get(key)
                 wanted = asked.get(key)

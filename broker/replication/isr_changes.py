@@ -24,8 +24,8 @@ from barnabas.protocol.messages.alter_partition import (
 
 log = logging.getLogger(__name__)
 
-MOST_ASKED = 1_000
-"""Proposals in one request."""
+MOST_ASKED = 250
+"""Proposals in one request: it is made and encoded in one step, in about 5 ms."""
 ANSWERED_IN_A_STEP = 100
 FIRST_RETRY_MS = 50
 LAST_RETRY_MS = 1_000

@@ -11,9 +11,13 @@ from itertools import islice
 from barnabas.broker.fetch_session import INITIAL_EPOCH, NO_SESSION, next_epoch
 from barnabas.broker.replication.follower import FetchWanted
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from barnabas.runtime.at_once import Stepwise, at_once
 
 PartitionKey = tuple[bytes, int]
 """(topic id, partition)"""
+
+NAMED_IN_A_STEP = 100
+"""Partitions that one step adds to a request."""
 
 
 class LeaderSession:
@@ -63,11 +67,25 @@ class LeaderSession:
         return not self.wanted and not self._forgotten
 
     def request(self, partition_max_bytes: int) -> FetchRequest:
-        """The next request, without partitions that did not change. Call `answered` or `lost` before the next one."""
+        """All steps of `request_steps` at once."""
+        return at_once(self.request_steps(partition_max_bytes))
+
+    def request_steps(self, partition_max_bytes: int) -> Stepwise[FetchRequest]:
+        """The next request, without partitions that did not change. Call `answered` or `lost` before the next one.
+        Changes between the steps are in this request or in the next one."""
         full = self._epoch == INITIAL_EPOCH
         request = FetchRequest(session_id=self._id, session_epoch=self._epoch)
         topics: dict[bytes, FetchTopic] = {}
-        for key in self.wanted if full else self._changed:
+        keys = list(self.wanted if full else self._changed)
+        self._changed = {}
+        if full:
+            self._sent, self._forgotten = {}, {}
+        for place, key in enumerate(keys, 1):
+            if place % NAMED_IN_A_STEP == 0:
+                yield
+            if key not in self.wanted:
+                continue
+            self._sent[key] = None
             topic_id, partition = key
             topic = topics.get(topic_id)
             if topic is None:
@@ -84,19 +102,18 @@ class LeaderSession:
                     partition_max_bytes=partition_max_bytes,
                 )
             )
-        if full:
-            self._sent = dict.fromkeys(self.wanted)
-        else:
-            self._sent.update(self._changed)
+        if not full:
             forgotten: dict[bytes, ForgottenTopic] = {}
-            for topic_id, partition in self._forgotten:
+            # One that was forgotten after a step named it is so in the next request.
+            named = dict.fromkeys(keys)
+            leaving = [key for key in self._forgotten if key not in named]
+            for topic_id, partition in leaving:
                 del self._sent[topic_id, partition]
+                del self._forgotten[topic_id, partition]
                 if topic_id not in forgotten:
                     forgotten[topic_id] = ForgottenTopic(topic_id=topic_id)
                     request.forgotten_topics_data.append(forgotten[topic_id])
                 forgotten[topic_id].partitions.append(partition)
-        self._changed = {}
-        self._forgotten = {}
         return request
 
     def answered(self, response: FetchResponse) -> bool:

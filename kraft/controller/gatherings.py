@@ -15,7 +15,11 @@ from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 STOPS_WITHIN_MS = 80
 """Time in which others ask to stop, too. Each controlled shutdown takes so much longer."""
 STARTS_WITHIN_MS = 3_500
-"""Longest wait for brokers that are registered and not ready yet. Nobody serves meanwhile in any case."""
+"""Longest wait for brokers that are registered and not ready yet."""
+LEAST_START_MS = 500
+"""The first broker that is ready waits as long as it took itself from its registration on, and at least so long: others
+that started with it need about the same time. One that needs much longer, because it recovers its logs after a crash,
+is not worth a wait in which nobody serves."""
 
 
 def note_wishes(image: MetadataImage, sessions: BrokerSessions, request: BrokerHeartbeatRequest) -> int:
@@ -34,7 +38,8 @@ def note_wishes(image: MetadataImage, sessions: BrokerSessions, request: BrokerH
     if session.wants_to_stop and image.features.elr_enabled and len(_active(image)) > 1:
         hold_ms = STOPS_WITHIN_MS
     elif session.wants_to_serve and image.topics.by_name and not _active(image):
-        hold_ms = STARTS_WITHIN_MS
+        took_ms = session.last_contact_ms - session.began_ms
+        hold_ms = min(STARTS_WITHIN_MS, max(LEAST_START_MS, took_ms))
     # A broker waits for half of its session's timeout for an answer.
     return min(hold_ms, sessions.session_timeout_ms * 2 // 5)
 

@@ -34,12 +34,12 @@ from barnabas.protocol.messages import assign_replicas_to_dirs as assign
 from barnabas.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
-    ListPartitionReassignmentsTopics,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
 from barnabas.protocol.messages.metadata_log import PartitionChangeRecord
 from barnabas.protocol.schema import Message
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.decisions import DecisionKind
 
 MAX_CHANGES_NOTED = 1000
@@ -47,6 +47,9 @@ MAX_CHANGES_NOTED = 1000
 TOPICS_PER_ITEM = 10
 PARTITIONS_PER_ITEM = 100
 """Partitions that are looked at in the time of an item."""
+
+LISTED_IN_A_STEP = 2_000
+"""Topics and partitions that are looked at in one step for a list of reassignments."""
 
 PREFERRED_ELECTION = 0
 UNCLEAN_ELECTION = 1
@@ -386,19 +389,24 @@ def _assign(
 
 def list_partition_reassignments(
     image: MetadataImage, request: ListPartitionReassignmentsRequest
-) -> ListPartitionReassignmentsResponse:
+) -> Stepwise[ListPartitionReassignmentsResponse]:
     """Partitions that are being reassigned, of the requested topics or of all."""
     response = ListPartitionReassignmentsResponse(error_message=None)
-    wanted = request.topics
-    if wanted is None:
-        wanted = [
-            ListPartitionReassignmentsTopics(name=topic.name, partition_indexes=list(topic.partitions))
-            for topic in image.topics.by_name.values()
-        ]
-    for topic in wanted:
-        answer = OngoingTopicReassignment(name=topic.name)
-        for partition_id in topic.partition_indexes:
-            partition = image.topics.partition(topic.name, partition_id)
+    every = image.topics.by_name
+    wanted: Iterable[tuple[str, Iterable[int]]] = ((topic.name, topic.partitions) for topic in every.values())
+    if request.topics is not None:
+        wanted = ((topic.name, topic.partition_indexes) for topic in request.topics)
+    seen = 0
+    for name, partition_ids in wanted:
+        answer = OngoingTopicReassignment(name=name)
+        known = every[name].partitions if name in every else {}
+        seen += 1
+        for partition_id in partition_ids:
+            seen += 1
+            if seen >= LISTED_IN_A_STEP:
+                seen = 0
+                yield
+            partition = known.get(partition_id)
             if partition is not None and (partition.adding_replicas or partition.removing_replicas):
                 answer.partitions.append(
                     OngoingPartitionReassignment(

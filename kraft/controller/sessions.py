@@ -16,6 +16,8 @@ class BrokerSession:
 
     epoch: int
     last_contact_ms: int
+    began_ms: int = 0
+    """The time of the registration; of the first contact, if another controller was active then."""
     metadata_offset: int = -1
     """Last offset of the metadata log that the broker had applied."""
     controlled_shutdown_offset: int = -1
@@ -45,13 +47,13 @@ class BrokerSessions:
 
     def start(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
         """A new session, instead of any other of this broker."""
-        self._sessions[broker_id] = BrokerSession(broker_epoch, now_ms)
+        self._sessions[broker_id] = BrokerSession(broker_epoch, now_ms, began_ms=now_ms)
 
     def touch(self, broker_id: int, broker_epoch: int, metadata_offset: int, now_ms: int) -> BrokerSession:
         """Note a heartbeat."""
         session = self._sessions.get(broker_id)
         if session is None or session.epoch != broker_epoch:
-            session = self._sessions[broker_id] = BrokerSession(broker_epoch, now_ms)
+            session = self._sessions[broker_id] = BrokerSession(broker_epoch, now_ms, began_ms=now_ms)
         session.last_contact_ms = max(session.last_contact_ms, now_ms)
         session.metadata_offset = metadata_offset
         return session

@@ -6,7 +6,7 @@ Knows nothing of files or of the snapshot's header and footer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
@@ -43,6 +43,7 @@ from barnabas.protocol.messages.metadata_log import (
 )
 from barnabas.protocol.schema import Message
 from barnabas.runtime.at_once import Stepwise, at_once
+from barnabas.runtime.sorting import sorted_in_steps
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -54,18 +55,24 @@ STEP_COMPARISONS = 100
 def image_to_records(image: MetadataImage) -> Iterator[Message]:
     """Records that rebuild `image` from nothing, features first, so that a reader knows the level of the
     rest."""
+    return (record for record in image_to_records_in_steps(image) if record is not None)
+
+
+def image_to_records_in_steps(image: MetadataImage) -> Generator[Message | None, None, None]:
+    """`image_to_records`, with None where a step ends that yields no record."""
     metadata_version = image.features.metadata_version
     yield FeatureLevelRecord(name=METADATA_VERSION, feature_level=metadata_version)
     for name, level in sorted(image.features.finalized.items()):
         yield FeatureLevelRecord(name=name, feature_level=level)
     yield from (broker_record(broker) for _, broker in sorted(image.cluster.brokers.items()))
     yield from (_controller_record(controller) for _, controller in sorted(image.cluster.controllers.items()))
-    for _, topic in sorted(image.topics.by_name.items()):
+    for name in (yield from sorted_in_steps(image.topics.by_name)):
+        topic = image.topics.by_name[name]
         yield TopicRecord(name=topic.name, topic_id=topic.id)
         for partition_id, partition in sorted(topic.partitions.items()):
             yield partition_record(topic.id, partition_id, partition, metadata_version)
-    for (resource_type, resource_name), overrides in sorted(image.configs.items()):
-        for key, value in sorted(overrides.items()):
+    for resource_type, resource_name in (yield from sorted_in_steps(image.configs)):
+        for key, value in sorted(image.configs[resource_type, resource_name].items()):
             yield ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=key, value=value)
     others = image.others
     for entity in sorted(others.quotas, key=repr):
@@ -73,9 +80,12 @@ def image_to_records(image: MetadataImage) -> Iterator[Message]:
             yield quota_record(entity, key, quota)
     if image.producer_ids.next_producer_id > 0:
         yield ProducerIdsRecord(broker_id=-1, next_producer_id=image.producer_ids.next_producer_id)
-    yield from (acl for _, acl in sorted(others.acls.items()))
-    yield from (credential for _, credential in sorted(others.scram.items()))
-    yield from (token for _, token in sorted(others.delegation_tokens.items()))
+    for acl_id in (yield from sorted_in_steps(others.acls)):
+        yield others.acls[acl_id]
+    for user in (yield from sorted_in_steps(others.scram)):
+        yield others.scram[user]
+    for token_id in (yield from sorted_in_steps(others.delegation_tokens)):
+        yield others.delegation_tokens[token_id]
 
 
 def quota_record(entity: QuotaEntity, key: str, value: float | None) -> ClientQuotaRecord:

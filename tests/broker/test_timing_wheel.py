@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.timers import run_timers
+from barnabas.broker.timers import MOST_IN_A_TURN, run_timers
 from barnabas.broker.timing_wheel import TimerEntry, TimingWheel
 from barnabas.runtime.world import World
 from tests.examples import examples
@@ -270,3 +273,28 @@ async def test_the_task_is_woken_by_an_earlier_timer(autojump_clock: trio.testin
     assert [name for name, _ in ran] == ["overdue", "early", "late"]
     assert [at for _, at in ran] == pytest.approx([1.0, 1.5, 30.0], abs=0.005)
     assert [str(error) for error in errors] == ["reported, not swallowed"]
+
+
+async def test_timers_that_are_due_together_leave_turns_to_others(autojump_clock: trio.testing.MockClock) -> None:
+    """Many timers at one time, one of which comes again at once for ever."""
+    ran: list[int] = []
+    turns_of_others = 0
+    world = cast(World, SimpleNamespace(monotonic=SimpleNamespace(now_ms=lambda: 1_000)))
+    wheel = TimingWheel(0)
+
+    def again() -> None:
+        wheel.add(1_000, again)
+
+    for number in range(10 * MOST_IN_A_TURN):
+        wheel.add(1_000, partial(ran.append, number))
+    wheel.add(1_000, again)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run_timers, world, wheel, pytest.fail)
+        while len(ran) < 10 * MOST_IN_A_TURN:
+            before = len(ran)
+            await trio.lowlevel.checkpoint()
+            assert len(ran) - before <= 2 * MOST_IN_A_TURN, "one turn in each pass of the loop, first or last"
+            turns_of_others += 1
+        nursery.cancel_scope.cancel()
+    assert ran == list(range(10 * MOST_IN_A_TURN))
+    assert turns_of_others >= 5

@@ -124,6 +124,7 @@ def test_only_the_real_world_touches_sockets_and_threads() -> None:
         "runtime/clocks.py",
         "runtime/process.py",
         "runtime/watchdog.py",
+        "runtime/step_watchdog.py",
         "runtime/sasl/http_exchange.py",
         "runtime/simulated/chance.py",
         # It asks which thread it is in, and lets those of real event loops be.

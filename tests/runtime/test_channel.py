@@ -14,6 +14,7 @@ from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsReque
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from barnabas.protocol.schema import decode, encode_chunks
+from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.channel import (
     AuthenticationFailed,
     CallTimedOut,
@@ -22,6 +23,7 @@ from barnabas.runtime.channel import (
     NotSent,
     UnsupportedVersion,
 )
+from barnabas.runtime.link import FIRST_STEPS
 from barnabas.runtime.server import Request, ResponseSlot, Server, ServerLimits
 from barnabas.runtime.simulated import make_world, run_simulation
 from tests.runtime.conftest import Two
@@ -334,7 +336,8 @@ def test_a_conversation_goes_on_in_the_turn_of_each_answer(play) -> None:
     async def act(scene, channel, nursery) -> None:
         numbers = []
 
-        def answered(response) -> MetadataRequest | None:
+        def answered(response) -> Stepwise[MetadataRequest | None]:
+            yield from ()
             numbers.append(response.controller_id)
             return MetadataRequest() if len(numbers) < 5 else None
 
@@ -347,9 +350,48 @@ def test_a_conversation_goes_on_in_the_turn_of_each_answer(play) -> None:
     stage(play, Node, act)
 
 
+def test_others_run_between_the_steps_of_a_long_answer(play) -> None:
+    async def act(scene, channel, nursery) -> None:
+        turns, numbers = [], []
+        begun = trio.Event()
+
+        async def other() -> None:
+            await begun.wait()
+            while len(numbers) < 3 * FIRST_STEPS:
+                turns.append(len(numbers))
+                await trio.lowlevel.checkpoint()
+
+        def answered(response) -> Stepwise[MetadataRequest | None]:
+            for number in range(3 * FIRST_STEPS):
+                numbers.append(number)
+                if number == FIRST_STEPS:
+                    begun.set()
+                yield
+            return MetadataRequest() if len(numbers) < 6 * FIRST_STEPS else None
+
+        nursery.start_soon(other)
+        await channel.converse(MetadataRequest(), answered, timeout_ms=5000)
+        assert len(numbers) == 6 * FIRST_STEPS
+        later = range(FIRST_STEPS + 3, 3 * FIRST_STEPS - 1)
+        assert all({number, number + 1} & {*turns} for number in later), "one step in each pass, first or last"
+
+        # The rest of a long answer is given up with its conversation.
+        numbers.clear()
+        begun = trio.Event()
+        async with trio.open_nursery() as inner:
+            inner.start_soon(partial(channel.converse, MetadataRequest(), answered, timeout_ms=5000))
+            await begun.wait()
+            inner.cancel_scope.cancel()
+        assert len(numbers) < 3 * FIRST_STEPS
+        assert channel.connected
+
+    stage(play, Node, act)
+
+
 def test_ends_of_a_conversation(play) -> None:
     async def act(scene, channel, nursery) -> None:
-        def mistaken(response) -> None:
+        def mistaken(response) -> Stepwise[None]:
+            yield from ()
             raise RuntimeError("mine")
 
         with pytest.raises(RuntimeError, match="mine"):
@@ -378,7 +420,8 @@ def test_each_request_of_a_conversation_has_its_time(play) -> None:
         scene.node.answers_at_once = False
         turns = []
 
-        def answered(response) -> MetadataRequest | None:
+        def answered(response) -> Stepwise[MetadataRequest | None]:
+            yield from ()
             turns.append(trio.current_time())
             return MetadataRequest() if len(turns) < 4 else None
 

@@ -61,6 +61,7 @@ from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.record import Record
 from barnabas.protocol.schema import Message, decode, encode_chunks
+from barnabas.runtime.at_once import at_once
 from barnabas.runtime.channel import ConnectionFailed, NotSent
 from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.disk import RealDisk
@@ -343,7 +344,7 @@ class WireToLeader:
 
     async def converse(self, request: Any, answered: Callable[[Any], Any], *, timeout_ms: float) -> None:
         while request is not None:
-            request = answered(await self.call(request, timeout_ms=timeout_ms))
+            request = at_once(answered(await self.call(request, timeout_ms=timeout_ms)))
 
     def close(self) -> None:
         self.closed = True

@@ -28,6 +28,7 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from barnabas.runtime.at_once import at_once
 from tests.broker.replication.test_fetch_requests import TOPIC_ID, fetcher_of
 from tests.examples import examples
 
@@ -175,7 +176,7 @@ def test_a_state_is_read_once_and_reaches_the_partition_that_wants_it(data: st.D
             if which.index in followed:
                 expected[which.index].append((wanted, state))
             answered(state)
-        fetcher._gather()
+        at_once(fetcher._gather())
         if what == "want" and building.get(index) != partition.wanted:
             building[index] = asked[-1][1]
             assert len(asked) == before + 1 and asked[-1][:2] == (partition, partition.wanted)
@@ -192,7 +193,7 @@ def test_a_broker_without_tiered_storage_tries_again_later() -> None:
     fetcher = fetcher_of(cast(Any, SimpleNamespace()))
     partition = Asking(0, STATES[0])
     fetcher.add(cast(Any, partition))
-    fetcher._gather()
+    at_once(fetcher._gather())
     assert partition.retry_at_ms == 1_000 + BACKOFF_MS
     assert fetcher._backing_off == {partition.key: partition.retry_at_ms}
     assert not fetcher._building and not fetcher._session.wanted

@@ -31,6 +31,7 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from barnabas.runtime.at_once import at_once
 from barnabas.runtime.channel import ConnectionFailed
 from tests.examples import examples
 
@@ -204,7 +205,7 @@ def test_a_follower_is_asked_for_in_one_way(data: st.DataObject) -> None:
                     expected[each.key] = ("first", each.wanted)
                 elif each.retry_at_ms is not None:
                     expected[each.key] = ("later", each.retry_at_ms)
-        fetcher._gather()
+        at_once(fetcher._gather())
         found: dict[Any, tuple[str, Any]] = {}
         asked: list[tuple[str, dict[Any, Any]]] = [
             ("fetch", dict(fetcher._session.wanted)),
@@ -274,11 +275,11 @@ def test_fetched_bytes_count_for_the_throttle() -> None:
         partition.wanted = FetchWanted(1, 0, 0, 0)
         partition.fetched = lambda wanted, data: fetched.append(data.partition_index)  # type: ignore[attr-defined]
         fetcher.add(cast(Any, partition))
-    fetcher._gather()
+    at_once(fetcher._gather())
     fetcher.remove(fetcher._partitions[TOPIC_ID, 2])
     answers = [PartitionData(partition_index=index, records=bytes(index * 10), high_watermark=7) for index in range(4)]
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=answers)])
-    fetcher._apply(response)
+    at_once(fetcher._apply(response))
     assert fetched == [0, 1]
     assert passed == [(("t", 1), 10, 1_000)]
     assert fetcher.high_watermarks == {(TOPIC_ID, 0): 7, (TOPIC_ID, 1): 7}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given, settings
@@ -10,10 +11,12 @@ from hypothesis import strategies as st
 
 from barnabas.broker.fetch_context import by_topic
 from barnabas.broker.fetch_sessions import FetchSessions
+from barnabas.broker.replication import leader_session
 from barnabas.broker.replication.follower import FetchWanted
 from barnabas.broker.replication.leader_session import LeaderSession, PartitionKey
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from barnabas.protocol.schema import decode, encode
+from barnabas.runtime.at_once import Stepwise
 from tests.examples import examples
 
 pytestmark = pytest.mark.feature("RE-02", "RP-09")
@@ -164,3 +167,46 @@ def test_a_leader_that_keeps_no_session_any_longer_is_asked_for_everything_again
     assert session.answered(FetchResponse(session_id=0)), "the records of the response count"
     full = session.request(1024)
     assert (full.session_id, full.session_epoch, named(full)) == (0, 0, [(A, 6), (B, 7)])
+
+
+WORDS = st.sampled_from(["wants", "forget", "step", "step", "end"])
+
+
+@given(st.lists(st.tuples(WORDS, KEYS, st.integers(0, 3)), max_size=60))
+@settings(max_examples=examples(200), deadline=None)
+def test_changes_while_a_request_is_made_are_in_it_or_in_the_next(
+    steps: list[tuple[str, PartitionKey, int]],
+) -> None:
+    session = LeaderSession()
+    known: dict[PartitionKey, int] = {}
+    """The fetch offsets that the leader reads."""
+
+    def arrives(request: FetchRequest) -> None:
+        removed = {(topic.topic_id, place) for topic in request.forgotten_topics_data for place in topic.partitions}
+        names = dict(named(request))
+        assert not removed & names.keys()
+        if request.session_epoch == 0:
+            known.clear()
+        known.update(names)
+        for key in removed:
+            del known[key]
+        assert session.answered(FetchResponse(session_id=9))
+
+    with patch.object(leader_session, "NAMED_IN_A_STEP", 1):
+        making: Stepwise[FetchRequest] | None = None
+        for step, key, offset in [*steps, ("end", A, 0), ("end", A, 0)]:
+            if step == "wants":
+                session.wants(key, at(offset))
+            elif step == "forget":
+                session.forget(key)
+            else:
+                making = making or session.request_steps(1024)
+                try:
+                    while True:
+                        next(making)
+                        if step == "step":
+                            break
+                except StopIteration as end:
+                    making = None
+                    arrives(end.value)
+    assert known == {key: wanted.fetch_offset for key, wanted in session.wanted.items()}

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import repeat
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 
-from barnabas.broker.replication.fetcher import MOST_ADDED
+from barnabas.broker.replication.fetcher import APPLIED_IN_A_STEP, MOST_ADDED
 from barnabas.broker.replication.follower import FetchWanted
-from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse
-from tests.broker.replication.test_fetch_requests import Followed, Leader, fetcher_of
+from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from barnabas.runtime.at_once import at_once
+from tests.broker.replication.test_fetch_requests import TOPIC_ID, Followed, Leader, fetcher_of
 
 pytestmark = pytest.mark.feature("RE-02", "RP-09", "OP-08")
 
@@ -30,7 +31,7 @@ class Answering(Leader):
     async def converse(self, request: FetchRequest, answered: Callable[[Any], Any], *, timeout_ms: float) -> None:
         for _ in range(self.most):
             self.fetches.append(request)
-            following = answered(FetchResponse(session_id=self.session_id))
+            following = at_once(answered(FetchResponse(session_id=self.session_id)))
             if following is None:
                 return
             request = following
@@ -92,3 +93,41 @@ async def test_after_a_stop_no_answer_is_taken() -> None:
     fetcher.stop()
     with trio.fail_after(5):
         await fetcher.run()
+
+
+def test_a_response_about_very_many_partitions_is_processed_in_steps() -> None:
+    """Meanwhile some leave, one comes, and at last the broker stops: what comes too late is dropped."""
+    fetcher = fetcher_of(Answering(session_id=9))
+    followed = partitions()
+    taken: list[int] = []
+    for partition in followed:
+        partition.fetched = lambda _asked, data: taken.append(data.partition_index)
+        fetcher.add(partition)
+    while fetcher._later:
+        at_once(fetcher._gather())
+        fetcher._session.request(1024)
+        assert fetcher._session.answered(FetchResponse(session_id=9))
+    data = [PartitionData(partition_index=index, records=b"") for index in range(COUNT)]
+    response = FetchResponse(session_id=9, responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=data)])
+
+    steps = fetcher._answered(response)
+    for _ in range(10):
+        before = len(taken)
+        next(steps)
+        assert len(taken) - before <= APPLIED_IN_A_STEP
+    left = followed[COUNT // 2]
+    fetcher.remove(left)
+    newcomer = Followed(COUNT, repeat(FetchWanted(1, 0, -1, 0)))
+    fetcher.add(cast(Any, newcomer))
+    request = at_once(steps)
+    assert taken == [index for index in range(COUNT) if index != left.index]
+    assert request is not None
+    assert named(request) == [COUNT], "the others want the same as before"
+    assert [each for topic in request.forgotten_topics_data for each in topic.partitions] == [left.index]
+
+    taken.clear()
+    steps = fetcher._answered(response)
+    next(steps)
+    fetcher.stop()
+    assert at_once(steps) is None or len(taken) < COUNT
+    assert len(taken) <= APPLIED_IN_A_STEP

@@ -21,6 +21,7 @@ from barnabas.broker.replication.follower import FetchWanted
 from barnabas.kraft.metadata.image import NO_LEADER
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from barnabas.runtime.at_once import at_once
 from barnabas.runtime.channel import ConnectionFailed
 from tests.broker.replication.shells import TrioClock
 from tests.examples import examples
@@ -144,7 +145,7 @@ class Wire:
                 raise ConnectionFailed("nobody answers")
             response = await self.leader.fetch(request)
             assert not self.is_closed
-            request = answered(response)
+            request = at_once(answered(response))
 
     def close(self) -> None:
         self.is_closed = True

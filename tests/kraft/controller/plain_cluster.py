@@ -30,6 +30,7 @@ from barnabas.protocol.messages.metadata_log import (
     TopicRecord,
 )
 from barnabas.protocol.schema import Message
+from barnabas.runtime.at_once import at_once
 from barnabas.runtime.decisions import DecisionKind
 from tests.kraft.controller.conftest import Cluster, finish
 from tests.kraft.controller.test_plain_changes import Draw, Wanted, a_partition, plain, some_of
@@ -246,7 +247,7 @@ class Scene:
 
     def check_moves(self) -> None:
         """Those that move are listed, and no others."""
-        listed = list_partition_reassignments(self.image, ListPartitionReassignmentsRequest(topics=None))
+        listed = at_once(list_partition_reassignments(self.image, ListPartitionReassignmentsRequest(topics=None)))
         moving = {
             (topic.name, it.partition_index): (it.replicas, it.adding_replicas, it.removing_replicas)
             for topic in listed.topics

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from barnabas.kraft.controller.gatherings import STARTS_WITHIN_MS, STOPS_WITHIN_MS, is_awaited, note_wishes
+from barnabas.kraft.controller.gatherings import (
+    LEAST_START_MS,
+    STARTS_WITHIN_MS,
+    STOPS_WITHIN_MS,
+    is_awaited,
+    note_wishes,
+)
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from barnabas.protocol.messages.metadata_log import PartitionChangeRecord
 from tests.kraft.controller.conftest import Cluster
@@ -99,7 +105,7 @@ def test_brokers_that_start_together_share_the_leaderships_and_are_in_sync_at_on
     before = len(cluster.log)
     for broker_id in (2, 1, 3):
         assert is_awaited(cluster.image, cluster.controller.sessions, cluster.now_ms)
-        assert arrives(cluster, broker_id) == STARTS_WITHIN_MS
+        assert arrives(cluster, broker_id) == LEAST_START_MS
     assert not is_awaited(cluster.image, cluster.controller.sessions, cluster.now_ms)
     assert not cluster.heartbeat(2).is_fenced
     assert all(broker.active for broker in cluster.image.cluster.brokers.values())
@@ -145,12 +151,29 @@ def test_the_dead_are_not_awaited(cluster: Any) -> None:
     stop_all(cluster)
     cluster.restart(1, clean=True)
     cluster.restart(2, clean=True)
-    assert arrives(cluster, 1) == STARTS_WITHIN_MS
+    assert arrives(cluster, 1) == LEAST_START_MS
     assert is_awaited(cluster.image, cluster.controller.sessions, cluster.now_ms), "broker 2 is starting"
     cluster.now_ms += cluster.controller.sessions.session_timeout_ms
     cluster.controller.sessions.contact(1, cluster.epochs[1], cluster.now_ms)
     assert is_awaited(cluster.image, cluster.controller.sessions, cluster.now_ms)
     assert not is_awaited(cluster.image, cluster.controller.sessions, cluster.now_ms + 1)
+
+
+@pytest.mark.feature("MB-03", "OP-08")
+@pytest.mark.parametrize(
+    ("took_ms", "hold_ms"), [(40, LEAST_START_MS), (1_200, 1_200), (STARTS_WITHIN_MS + 1, STARTS_WITHIN_MS)]
+)
+def test_a_broker_waits_for_others_as_long_as_its_own_start_took(cluster: Any, took_ms: int, hold_ms: int) -> None:
+    """Broker 2 recovers its logs after a crash, for minutes perhaps."""
+    cluster.create_topic("t", [1, 2, 3])
+    stop_all(cluster)
+    cluster.restart(1, clean=True)
+    cluster.restart(2, clean=False)
+    cluster.now_ms += took_ms
+    for broker_id in (1, 2):
+        cluster.controller.sessions.contact(broker_id, cluster.epochs[broker_id], cluster.now_ms)
+    assert arrives(cluster, 2, want_fence=True) == 0
+    assert arrives(cluster, 1) == hold_ms
 
 
 @pytest.mark.feature("MB-03")

@@ -21,6 +21,7 @@ from barnabas.protocol.messages.incremental_alter_configs import (
 from barnabas.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from barnabas.protocol.messages.metadata_log import PartitionChangeRecord
 from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from barnabas.runtime.at_once import at_once
 
 
 def set_config(cluster: Any, resource_type: int, name: str, key: str, value: str) -> int:
@@ -475,9 +476,8 @@ def test_reassignments_under_way_are_listed(cluster: Any) -> None:
     def listed() -> Any:
         from barnabas.kraft.controller.partitions import list_partition_reassignments
 
-        return list_partition_reassignments(
-            cluster.controller.committed, ListPartitionReassignmentsRequest(topics=None)
-        ).topics
+        request = ListPartitionReassignmentsRequest(topics=None)
+        return at_once(list_partition_reassignments(cluster.controller.committed, request)).topics
 
     assert listed() == []
     change = PartitionChangeRecord(
