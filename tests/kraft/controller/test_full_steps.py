@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from barnabas.kraft.controller import acls, eligibility, partitions, request_limits, state
+from barnabas.kraft.controller import (
+    acls,
+    eligibility,
+    leader_elections,
+    partitions,
+    request_limits,
+    state,
+    topics,
+)
 from barnabas.kraft.controller.state import Pace, Steps
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from barnabas.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -49,9 +57,9 @@ class Watch:
         self.fulls = 0
         original = Pace.is_full
 
-        def is_full(pace: Pace, items: int = 1) -> bool:
+        def is_full(pace: Pace, items: int = 1, *, per_item: int = 1) -> bool:
             assert not self.is_full, "a full step went on"
-            self.is_full = original(pace, items)
+            self.is_full = original(pace, items, per_item=per_item)
             self.fulls += self.is_full
             return self.is_full
 
@@ -60,7 +68,8 @@ class Watch:
             (state, "STEP_ITEMS"),
             (acls, "COUNTED_TOGETHER"),
             (partitions, "PARTITIONS_PER_ITEM"),
-            (partitions, "TOPICS_PER_ITEM"),
+            (leader_elections, "TOPICS_PER_ITEM"),
+            (topics, "NAMES_PER_ITEM"),
             (eligibility, "PARTITIONS_PER_ITEM"),
             (request_limits, "COUNTED_PER_ITEM"),
         ):
