@@ -40,6 +40,7 @@ BROKERS = (1, 2, 3, 4, 5)
 TOPICS = {"a": b"a" * 16, "b": b"b" * 16}
 FOREIGN = b"f" * 16
 """A directory that no broker has."""
+UNCLEAN = "unclean.leader.election.enable"
 SELDOM = st.integers(0, 5).map(lambda drawn: drawn == 5)
 
 Place = tuple[str, int]
@@ -124,9 +125,7 @@ class Scene:
         found: list[Message] = []
         if self.draw(st.booleans()):
             unclean = self.draw(st.sampled_from(["true", "false"]))
-            found.append(
-                ConfigRecord(resource_type=2, resource_name=topic, name="unclean.leader.election.enable", value=unclean)
-            )
+            found.append(ConfigRecord(resource_type=2, resource_name=topic, name=UNCLEAN, value=unclean))
         if self.draw(st.booleans()):
             least = str(self.draw(st.integers(1, 3)))
             found.append(ConfigRecord(resource_type=2, resource_name=topic, name="min.insync.replicas", value=least))
@@ -136,7 +135,7 @@ class Scene:
         """Of this controller's node, of another node, and of all."""
         found: list[Message] = []
         for node in ("100", "1", ""):
-            for key, values in (("min.insync.replicas", ["1", "2"]), ("unclean.leader.election.enable", [" True", "no"])):
+            for key, values in (("min.insync.replicas", ["1", "2"]), (UNCLEAN, [" True", "no"])):
                 is_one_for_all = self.has_elr and key == "min.insync.replicas"
                 if (is_one_for_all and node) or not self.draw(SELDOM):
                     continue
@@ -162,8 +161,9 @@ class Scene:
         return self.topic(place).partitions[place[1]]
 
     def is_unclean(self, topic: str) -> bool:
-        text = self.effective(topic, "unclean.leader.election.enable")
-        return text.strip().lower() == "true" if text else self.cluster.controller.defaults.unclean_leader_election_enable
+        text = self.effective(topic, UNCLEAN)
+        default = self.cluster.controller.defaults.unclean_leader_election_enable
+        return text.strip().lower() == "true" if text else default
 
     def election(self, topic: str, partition: PartitionImage) -> Election:
         """The kind of election that the configs allow. After some restores an operator decides, and no config does."""

@@ -19,7 +19,8 @@ def batches(cluster: Any) -> list[int]:
     found = []
     while True:
         # Tokens have expired one millisecond after their last one.
-        result = finish(cluster.controller.run_periodic(len(cluster.log), cluster.now_ms, cluster.wall_ms + SWEEP_MS + 1))
+        wall_ms = cluster.wall_ms + SWEEP_MS + 1
+        result = finish(cluster.controller.run_periodic(len(cluster.log), cluster.now_ms, wall_ms))
         cluster.append(result)
         found.append(len(result.records))
         if not result.response:

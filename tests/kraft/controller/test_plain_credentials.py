@@ -96,7 +96,8 @@ class Credentials:
         notes = []
         for change in made:
             deletes = isinstance(change, ScramCredentialDeletion)
-            what = f"the {NAMES[change.mechanism]} credential of user {change.name} is {'deleted' if deletes else 'set'}"
+            done = "deleted" if deletes else "set"
+            what = f"the {NAMES[change.mechanism]} credential of user {change.name} is {done}"
             notes.append((f"user {change.name}", what, "User:admin asked for it"))
             if isinstance(change, ScramCredentialDeletion):
                 del self.plain[change.name, change.mechanism]

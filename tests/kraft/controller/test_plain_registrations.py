@@ -54,9 +54,7 @@ def test_a_registration_is_taken_if_it_fits_the_cluster(data: st.DataObject) -> 
             for name, (lowest, highest) in ranges.items()
         ],
         log_dirs=directories,
-        listeners=[
-            BrokerListener(name=f"L{number}", host=f"h{number}", port=number) for number in range(draw(st.integers(0, 3)))
-        ],
+        listeners=[BrokerListener(name=f"L{it}", host=f"h{it}", port=it) for it in range(draw(st.integers(0, 3)))],
     )
     request.cluster_id = cluster_id or request.cluster_id
     request.is_migrating_zk_broker = draw(st.integers(0, 9)) == 0

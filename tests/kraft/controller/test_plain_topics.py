@@ -208,7 +208,8 @@ class Topics:
         response = self.decide(request, allowance)
         times = Counter(it.name for it in request.topics)
         found = {it.name: it for it in response.topics}
-        if sum(max(0, partitions_of(it)) for it in request.topics) > MOST_PARTITIONS or self.writes_too_much(request, left):
+        named = sum(max(0, partitions_of(it)) for it in request.topics)
+        if named > MOST_PARTITIONS or self.writes_too_much(request, left):
             assert {it.error_code for it in response.topics} == {ErrorCode.POLICY_VIOLATION}
             return
         assert found.keys() == times.keys() and len(response.topics) == len(times)
