@@ -135,7 +135,7 @@ class Scene:
         """Of this controller's node, of another node, and of all."""
         found: list[Message] = []
         for node in ("100", "1", ""):
-            for key, values in (("min.insync.replicas", ["1", "2"]), (UNCLEAN, [" True", "no"])):
+            for key, values in (("min.insync.replicas", ["1", "2"]), (UNCLEAN, [" True", "false"])):
                 is_one_for_all = self.has_elr and key == "min.insync.replicas"
                 if (is_one_for_all and node) or not self.draw(SELDOM):
                     continue
