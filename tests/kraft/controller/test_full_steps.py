@@ -17,6 +17,7 @@ from barnabas.kraft.controller import (
     topics,
 )
 from barnabas.kraft.controller.state import Pace, Steps
+from barnabas.kraft.full_directories import FULL_DIRECTORIES_TAG
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from barnabas.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from barnabas.protocol.messages.alter_configs import AlterableConfig as LegacyConfig
@@ -118,6 +119,12 @@ REQUESTS: dict[str, Callable[[Cluster], Message]] = {
     "partitions": lambda _: CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=name, count=6, assignments=None) for name in TOPICS]
     ),
+    "partitions of topics that are named twice": lambda _: CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=name, count=6, assignments=None) for name in (*TOPICS, *TOPICS[1:])]
+    ),
+    "topics that are named twice": lambda _: CreateTopicsRequest(
+        topics=[CreatableTopic(name=name, num_partitions=3, replication_factor=3) for name in ("a", "b", "c", "b", "c")]
+    ),
     "deletions": lambda cluster: DeleteTopicsRequest(
         topics=[
             DeleteTopicState(name=None, topic_id=it.id) if place % 2 else DeleteTopicState(name=it.name)
@@ -200,6 +207,7 @@ REQUESTS: dict[str, Callable[[Cluster], Message]] = {
     "a broker that wants to stop": heartbeat(want_shut_down=True),
     "a broker that wants to be fenced": heartbeat(want_fence=True),
     "a broker without a directory": heartbeat(offline_log_dirs=[bytes([1, 1]) * 8]),
+    "a broker whose directory is full": heartbeat(unknown_tagged_fields={FULL_DIRECTORIES_TAG: bytes([1, 1]) * 8}),
     "a broker that restarts": lambda cluster: cluster.registration(1, previous_broker_epoch=-1),
 }
 

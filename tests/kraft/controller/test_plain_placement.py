@@ -17,11 +17,13 @@ from tests.examples import examples
 
 RACKS = st.sampled_from(["a", "b", "c", None])
 HOSTS = st.sampled_from(["h1", "h2", "h3", None, None, None])
-CLUSTERS = st.lists(st.tuples(RACKS, st.integers(0, 2), HOSTS), max_size=8).map(
-    lambda found: [
-        UsableBroker(number, rack, fenced == 0, host) for number, (rack, fenced, host) in enumerate(found, start=1)
+MEMBERS = st.lists(st.tuples(RACKS, st.integers(0, 5), HOSTS), max_size=8)
+CLUSTERS = st.tuples(MEMBERS, st.sampled_from([0, 1, 3, 4])).map(
+    lambda drawn: [
+        UsableBroker(number, rack, each < drawn[1], host) for number, (rack, each, host) in enumerate(drawn[0], start=1)
     ]
 )
+"""None, a few, or most of the brokers are fenced."""
 PARTITIONS = 30
 
 
