@@ -17,7 +17,7 @@ from barnabas.kraft.controller import (
     topics,
 )
 from barnabas.kraft.controller.state import Pace, Steps
-from barnabas.kraft.full_directories import FULL_DIRECTORIES_TAG
+from barnabas.kraft.full_directories import report_full
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from barnabas.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from barnabas.protocol.messages.alter_configs import AlterableConfig as LegacyConfig
@@ -104,6 +104,12 @@ def heartbeat(**fields: Any) -> Callable[[Cluster], Message]:
         return BrokerHeartbeatRequest(**fields_of | fields)
 
     return make
+
+
+def full_heartbeat(cluster: Cluster) -> Message:
+    request = BrokerHeartbeatRequest(broker_id=1, broker_epoch=cluster.epochs[1], current_metadata_offset=9_999)
+    report_full(request, cluster.image.cluster.brokers[1].log_directories)
+    return request
 
 
 def hand_made(name: str) -> CreatableTopic:
@@ -207,7 +213,7 @@ REQUESTS: dict[str, Callable[[Cluster], Message]] = {
     "a broker that wants to stop": heartbeat(want_shut_down=True),
     "a broker that wants to be fenced": heartbeat(want_fence=True),
     "a broker without a directory": heartbeat(offline_log_dirs=[bytes([1, 1]) * 8]),
-    "a broker whose directory is full": heartbeat(unknown_tagged_fields={FULL_DIRECTORIES_TAG: bytes([1, 1]) * 8}),
+    "a broker whose directory is full": full_heartbeat,
     "a broker that restarts": lambda cluster: cluster.registration(1, previous_broker_epoch=-1),
 }
 
