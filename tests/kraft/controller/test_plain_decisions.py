@@ -412,6 +412,31 @@ def brokers_leave(scene: Scene) -> None:
         assert scene.image.cluster.brokers[broker].fenced
 
 
+def sessions_end(scene: Scene) -> None:
+    """Some brokers are silent for too long. With ELR all are fenced together, without it one after the other."""
+    cluster, sessions = scene.cluster, scene.cluster.controller.sessions
+    serving = [it for it in scene.image.cluster.brokers.values() if not it.fenced]
+    cluster.now_ms += sessions.session_timeout_ms + 1
+    silent: list[tuple[int, int]] = []
+    for broker in serving:
+        session = sessions.get(broker.id)
+        assert session is not None
+        session.last_contact_ms = cluster.now_ms - sessions.session_timeout_ms - scene.draw(st.integers(-1, 2))
+        if cluster.now_ms > session.last_contact_ms + sessions.session_timeout_ms:
+            silent.append((session.last_contact_ms, broker.id))
+    left = [broker for _, broker in sorted(silent)]
+    while left:
+        together = left if scene.has_elr else left[:1]
+        held = [place for place in scene.places() if {*together} & {*scene.partition(place).isr}]
+        expected = scene.moved(Moves(leaving=tuple(together)), held)
+        result = finish(cluster.controller.run_periodic(len(cluster.log), cluster.now_ms))
+        assert result.response
+        scene.take(result, expected, *together)  # type: ignore[arg-type]
+        left = left[len(together) :]
+        fenced = [it.id for it in serving if scene.image.cluster.brokers[it.id].fenced]
+        assert {*fenced} == {broker for _, broker in silent} - {*left}
+
+
 def broker_returns(scene: Scene) -> None:
     """A new process of a broker registers, which stopped cleanly or not."""
     draw = scene.draw
@@ -544,6 +569,7 @@ DECISIONS = (
     balance,
     assign_directories,
     brokers_leave,
+    sessions_end,
     broker_returns,
     beats,
     fills,
