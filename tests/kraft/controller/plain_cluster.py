@@ -132,7 +132,7 @@ class Scene:
         return found
 
     def _broker_configs(self) -> list[Message]:
-        """Of this controller's node, of another node, and of all."""
+        """Those of this controller's node, of another node, and of all."""
         found: list[Message] = []
         for node in ("100", "1", ""):
             for key, values in (("min.insync.replicas", ["1", "2"]), (UNCLEAN, [" True", "false"])):
