@@ -17,6 +17,7 @@ from barnabas.broker.apis.delegation_tokens import TokenPorts, change_delegation
 from barnabas.broker.apis.delete_records import DeleteRecordsPorts, delete_records
 from barnabas.broker.apis.describe_cluster import ClusterPorts, describe_cluster, describe_topic_partitions
 from barnabas.broker.apis.describe_producers import describe_producers
+from barnabas.broker.apis.describe_share_offsets import describe_share_group_offsets
 from barnabas.broker.apis.fetch import fetch
 from barnabas.broker.apis.fetch_reads import FetchPorts
 from barnabas.broker.apis.find_coordinator import FindCoordinatorPorts, find_coordinator
@@ -46,7 +47,6 @@ from barnabas.broker.apis.share_group_offsets import (
     ShareOffsetPorts,
     alter_share_group_offsets,
     delete_share_group_offsets,
-    describe_share_group_offsets,
 )
 from barnabas.broker.apis.share_groups import share_group_heartbeat
 from barnabas.broker.apis.share_state import ShareStatePorts, share_group_state
@@ -287,7 +287,7 @@ def when_here(publisher: MetadataPublisher, handler: Handler) -> Handler:
     """
 
     def handle_when_here(call: Call) -> Steps | None:
-        if publisher.behind is not None and any(map(publisher.is_bringing, _topics(call.message))):
+        if publisher.waiting and any(map(publisher.is_bringing, _topics(call.message))):
             publisher.afterwards(call.guarded(partial(late, call)))
             return None
         return handler(call)

@@ -12,6 +12,7 @@ from barnabas.broker.metrics import (
     cleaner_families,
     log_families,
     replica_families,
+    throttle_families,
     traffic_families,
     waiting_families,
 )
@@ -54,6 +55,7 @@ def _families(parts: BrokerParts) -> list[Families]:
     busy = BusyClock(world)
     families: list[Families] = [
         partial(replica_families, partitions, parts.fetchers, parts.metadata),
+        partial(throttle_families, parts.throttles, world.monotonic),
         partial(traffic_families, partitions, parts.bytes_out, parts.produce_conversions, parts.fetch_conversions),
         partial(log_families, partitions),
         partial(cleaner_families, parts.store.directories, parts.cleaner_work),

@@ -45,6 +45,8 @@ class Family(NamedTuple):
     help: str
     labels: Sequence[str] = ()
     samples: Iterable[tuple[Labels, float | Spread]] = ()
+    continues: bool = False
+    """Further samples, with other labels, of the family before."""
 
     @classmethod
     def of(cls, kind: Kind, name: str, help: str, value: float | Spread) -> Family:
@@ -82,8 +84,8 @@ def metrics_page(gather: Gather, prepare: Prepare | None = None) -> Page:
 def render(family: Family) -> Iterator[bytes]:
     """The text of a family, in stretches."""
     samples = iter(family.samples)
-    stretch = list(islice(samples, SAMPLES_IN_A_STRETCH))
-    yield _written(family, stretch)
+    if not family.continues:
+        yield _written(family, list(islice(samples, SAMPLES_IN_A_STRETCH)))
     while stretch := list(islice(samples, SAMPLES_IN_A_STRETCH)):
         # The first stretch has the lines HELP and TYPE.
         yield _written(family, stretch).split(b"\n", 2)[2]

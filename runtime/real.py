@@ -13,7 +13,7 @@ import trio
 from barnabas.runtime.clocks import MonotonicClock, WallClock
 from barnabas.runtime.descriptors import count_descriptors
 from barnabas.runtime.disk import RealDisk
-from barnabas.runtime.network import RealNetwork
+from barnabas.runtime.network import RealNetwork, addresses_of
 from barnabas.runtime.stores.opening import open_store
 from barnabas.runtime.world import World
 
@@ -57,6 +57,7 @@ def real_world(seed: int | None = None) -> World:
         run_blocking=_Threads(),
         stopwatch=time.monotonic,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        addresses_of=addresses_of,
         count_descriptors=count_descriptors,
         object_store=lambda settings: open_store(settings, _StoreThreads()),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from functools import partial
+from itertools import islice
 
 import trio
 
@@ -69,20 +70,21 @@ def keys_of(group_id: str, partitions: Mapping[bytes, Iterable[int]]) -> list[Sh
 async def for_each(
     keys: Iterable[SharePartitionKey], change: Callable[[SharePartitionKey], Awaitable[None]]
 ) -> dict[SharePartitionKey, ErrorCode]:
-    """Carry out `change` for all keys, many at a time. Returns the errors; a key without one is changed."""
+    """Carry out `change` for all keys, `AT_ONCE` at a time. Returns the errors; a key without one is changed."""
     errors: dict[SharePartitionKey, ErrorCode] = {}
-    limit = trio.CapacityLimiter(AT_ONCE)
+    waiting = iter(keys)
 
-    async def one(key: SharePartitionKey) -> None:
-        async with limit:
+    async def work(key: SharePartitionKey | None) -> None:
+        while key is not None:
             try:
                 await change(key)
             except KafkaError as error:
                 errors[key] = error.code
+            key = next(waiting, None)
 
     async with trio.open_nursery() as nursery:
-        for key in keys:
-            nursery.start_soon(one, key)
+        for key in islice(waiting, AT_ONCE):
+            nursery.start_soon(work, key)
     return errors
 
 

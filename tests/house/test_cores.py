@@ -62,7 +62,8 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {
     # Runs a callback, and logs its mistake.
     "broker/purgatory.py": ("runtime.background.run_callback",),
     # Value types of a module that also writes the page of metrics.
-    "broker/telemetry.py": ("runtime.metrics.Family", "runtime.metrics.Labels"),
+    "broker/telemetry.py": ("runtime.metrics.Family",),
+    "broker/pushed_metrics.py": ("runtime.metrics.Family", "runtime.metrics.Labels"),
     # The type `random.Random`: the stream of numbers comes from the caller.
     "barnabas/cluster/hostile/arguments.py": ("runtime.simulated.chance.Stream",),
     "barnabas/cluster/hostile/bodies.py": ("runtime.simulated.chance.Stream",),
