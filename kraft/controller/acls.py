@@ -39,8 +39,8 @@ def create_acls(
     others = state.image.others
     response = CreateAclsResponse()
     records: dict[AclKey, Message] = {}
-    for index, creation in enumerate(request.creations, 1):
-        if index % COUNTED_TOGETHER == 0 and state.pace.is_full():
+    for creation in request.creations:
+        if state.pace.is_full(per_item=COUNTED_TOGETHER):
             yield None
         refusal = _refusal(creation)
         if refusal is not None:
@@ -118,7 +118,7 @@ def delete_acls(
                 yield None
                 continue
             listed += 1
-            if listed % COUNTED_TOGETHER == 0 and state.pace.is_full():
+            if state.pace.is_full(per_item=COUNTED_TOGETHER):
                 yield None
             if listed > MAX_LISTED:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"the filters match more than {MAX_LISTED} acls together")

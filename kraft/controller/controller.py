@@ -55,6 +55,7 @@ from barnabas.protocol.messages.metadata_log import AbortTransactionRecord, Feat
 from barnabas.protocol.refusals import refusal_of
 from barnabas.protocol.schema import Message
 from barnabas.runtime.at_once import Stepwise
+from barnabas.runtime.decisions import Notes
 from barnabas.runtime.late import Late
 from barnabas.runtime.world import Chance
 
@@ -184,11 +185,10 @@ class QuorumController:
         if self.loader.is_empty:
             features = [it for it in self._bootstrap_records if isinstance(it, FeatureLevelRecord)]
             levels = {it.name: it.feature_level for it in features}
-            more = f" and {len(self._bootstrap_records) - len(features)} more"
             log.info(
-                "the metadata log is empty, its first records are %s%s",
+                "the metadata log is empty, its first records are %s and %d others",
                 levels,
-                more if len(self._bootstrap_records) > len(features) else "",
+                len(self._bootstrap_records) - len(features),
             )
             assert METADATA_VERSION in levels, "a cluster begins with a metadata.version"
             records += self._bootstrap_records
@@ -299,9 +299,9 @@ class QuorumController:
 
 
 def _finished(state: ControllerState, result: ControllerResult[R]) -> ControllerResult[R]:
-    """The result with all that was gathered in `state`. A decision without records changes nothing and has no notes."""
-    if result.records:
-        result.notes = state.notes
+    """The result with all that was gathered in `state`. A decision without records changes nothing, so it has no notes
+    but those of reports."""
+    result.notes = Notes([*state.reports, *state.notes]) if result.records else state.reports
     result.effects = state.effects
     result.is_long = state.pace.steps > 0
     return result

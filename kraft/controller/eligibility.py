@@ -67,11 +67,10 @@ def _clear(
 ) -> Steps[list[Message]]:
     """`clearing`, which clears the ELRs of `topics`, then `change_leaderless` of each partition without a leader."""
     records: list[Message] = [clearing]
-    count = seen = 0
+    count = 0
     for topic in topics:
         for partition_id, partition in topic.partitions.items():
-            seen += 1
-            if seen % PARTITIONS_PER_ITEM == 0 and state.pace.is_full():
+            if state.pace.is_full(per_item=PARTITIONS_PER_ITEM):
                 yield None
             # A partition that has a member in its ISR waits for that one.
             is_leaderless = partition.leader == NO_LEADER and not partition.isr

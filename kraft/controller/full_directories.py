@@ -22,7 +22,7 @@ def note_full(state: ControllerState, broker: BrokerImage, full: tuple[bytes, ..
         return
     session.full_directories = full
     count = f"{len(full)} log directories of broker {broker.id} are full" if full else "all of them have room again"
-    state.notes.note(
+    state.reports.note(
         DecisionKind.LOG,
         f"broker {broker.id}",
         f"broker {broker.id} may lead only where nobody else in sync can" if full else f"broker {broker.id} has room",

@@ -32,7 +32,7 @@ def elect_leaders(
         wanted = []
         for known in state.image.topics.by_name.values():
             wanted.append(TopicPartitions(topic=known.name, partitions=list(known.partitions)))
-            if len(wanted) % TOPICS_PER_ITEM == 0 and state.pace.is_full():
+            if state.pace.is_full(per_item=TOPICS_PER_ITEM):
                 yield None
     response = ElectLeadersResponse()
     records: list[Message] = []

@@ -58,28 +58,18 @@ UNCLEAN_ELECTION = 1
 def find_partitions(state: ControllerState, is_wanted: Callable[[PartitionImage], bool]) -> Steps[list[Located]]:
     """All partitions that fit. A scan of 10,000 takes a few milliseconds, so no index is kept."""
     found: list[Located] = []
-    seen = 0
     for topic in state.image.topics.by_name.values():
         for partition_id, partition in topic.partitions.items():
             if is_wanted(partition):
                 found.append((topic, partition_id, partition))
-            seen += 1
-            if seen % PARTITIONS_PER_ITEM == 0 and state.pace.is_full():
+            if state.pace.is_full(per_item=PARTITIONS_PER_ITEM):
                 yield None
     return found
 
 
 def leads_any(state: ControllerState, broker_id: int) -> Steps[bool]:
     """True if the broker leads a partition."""
-    seen = 0
-    for topic in state.image.topics.by_name.values():
-        for partition in topic.partitions.values():
-            if partition.leader == broker_id:
-                return True
-            seen += 1
-            if seen % PARTITIONS_PER_ITEM == 0 and state.pace.is_full():
-                yield None
-    return False
+    return bool((yield from find_partitions(state, lambda it: it.leader == broker_id)))
 
 
 def partitions_in_isr(state: ControllerState, *broker_ids: int) -> Steps[list[Located]]:
@@ -113,15 +103,11 @@ class BrokerMoves:
 
 
 def default_directory(image: MetadataImage, broker_id: int) -> bytes:
-    """The log directory of a new replica on this broker: known in advance only if it has a single one."""
-    broker = image.cluster.brokers.get(broker_id)
-    if image.features.metadata_version < DIRECTORIES_SINCE:
+    """The log directory of a new replica on this registered broker: known in advance only if it has a single one."""
+    directories = image.cluster.brokers[broker_id].log_directories
+    if image.features.metadata_version < DIRECTORIES_SINCE or not directories:
         return MIGRATING_DIRECTORY
-    if broker is None:
-        return UNASSIGNED_DIRECTORY
-    if not broker.log_directories:
-        return MIGRATING_DIRECTORY
-    return broker.log_directories[0] if len(broker.log_directories) == 1 else UNASSIGNED_DIRECTORY
+    return directories[0] if len(directories) == 1 else UNASSIGNED_DIRECTORY
 
 
 def change_of(state: ControllerState, located: Located, moves: BrokerMoves | None = None) -> PartitionChange:

@@ -55,14 +55,14 @@ def count_named(request: Message, pace: Pace) -> Steps[int]:
     than one operation may change, and INVALID_REGISTRATION for a registration that no node sends."""
     counts = _COUNTS.get(request.API_KEY)
     named = 0
-    for index, count in enumerate(() if counts is None else counts(request), 1):
+    for count in () if counts is None else counts(request):
         named += count
         if named > MAX_RECORDS_PER_OPERATION:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
                 f"the request names more than {MAX_RECORDS_PER_OPERATION} {_NOUNS.get(request.API_KEY, _OTHERS)}",
             )
-        if index % COUNTED_PER_ITEM == 0 and pace.is_full():
+        if pace.is_full(per_item=COUNTED_PER_ITEM):
             yield None
     if isinstance(request, BrokerRegistrationRequest):
         _check_listed(request.listeners, request.features, request.log_dirs)

@@ -37,22 +37,27 @@ Steps = Generator[Callable[[], Any] | None, Any, R]
 yield work (a function without arguments and effects); it is run away from the event loop, and its result is sent."""
 
 
+PARTS = 100
+"""Parts of an item that are counted."""
+
+
 class Pace:
     """Counts the items of a decision, to end its steps in time."""
 
-    __slots__ = ("_items", "steps")
+    __slots__ = ("_parts", "steps")
 
     def __init__(self) -> None:
-        self._items = 0
+        self._parts = 0
         self.steps = 0
         """Steps that were full."""
 
-    def is_full(self, items: int = 1) -> bool:
-        """Count items that were handled; True if the step has to end: the caller yields."""
-        self._items += items
-        if self._items < STEP_ITEMS:
+    def is_full(self, items: int = 1, *, per_item: int = 1) -> bool:
+        """Count items that were handled, or things of which `per_item` (a divisor of 100) cost as much as one. True if
+        the step has to end: the caller yields."""
+        self._parts += items * PARTS // per_item
+        if self._parts < STEP_ITEMS * PARTS:
             return False
-        self._items = 0
+        self._parts = 0
         self.steps += 1
         return True
 
@@ -132,6 +137,8 @@ class ControllerState:
     now_ms: int
     notes: Notes = field(default_factory=Notes)
     """Decisions and their causes, for people; they count once the records are committed."""
+    reports: Notes = field(default_factory=Notes)
+    """Notes of what nodes report and no record carries; they count without records, too."""
     pace: Pace = field(default_factory=Pace)
     effects: list[Callable[[], None]] = field(default_factory=list)
     """Changes of broker sessions, made once the records are appended."""

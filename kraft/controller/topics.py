@@ -88,7 +88,7 @@ def create_topics(
     response = CreateTopicsResponse()
     records: list[Message] = []
     occurrences = Counter(topic.name for topic in request.topics)
-    if state.pace.is_full(len(occurrences) // NAMES_PER_ITEM):
+    if state.pace.is_full(len(occurrences), per_item=NAMES_PER_ITEM):
         yield None
     normal_names = yield from _normal_names(state, occurrences)
     reported: ReportedConfigs = {}
@@ -122,8 +122,8 @@ def create_topics(
 
 def _refuse_too_many_partitions(state: ControllerState, request: CreateTopicsRequest) -> Steps[None]:
     total = 0
-    for index, topic in enumerate(request.topics, 1):
-        if index % NAMES_PER_ITEM == 0 and state.pace.is_full():
+    for topic in request.topics:
+        if state.pace.is_full(per_item=NAMES_PER_ITEM):
             yield None
         if topic.assignments:
             total += len(topic.assignments)
@@ -211,9 +211,9 @@ def _normal_names(state: ControllerState, wanted: Iterable[str]) -> Steps[dict[s
     """Existing topics with which a new one could clash, by normal name."""
     names: dict[str, str] = {}
     if any("." in name or "_" in name for name in wanted):
-        for count, name in enumerate(state.image.topics.by_name, 1):
+        for name in state.image.topics.by_name:
             names[_normal_name(name)] = name
-            if count % NAMES_PER_ITEM == 0 and state.pace.is_full():
+            if state.pace.is_full(per_item=NAMES_PER_ITEM):
                 yield None
     return names
 

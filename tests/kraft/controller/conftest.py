@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any, TypeVar
 
 import pytest
 
 from barnabas.kraft.controller.controller import QuorumController
 from barnabas.kraft.controller.partition_notes import is_alarming
-from barnabas.kraft.controller.state import Asked, ControllerDefaults, ControllerResult, Steps
+from barnabas.kraft.controller.state import STEP_ITEMS, Asked, ControllerDefaults, ControllerResult, Steps
 from barnabas.kraft.metadata.bootstrap import bootstrap_records
 from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
 from barnabas.kraft.metadata.image import MetadataImage, PartitionImage
@@ -53,6 +54,20 @@ def finish(steps: Steps[R], took: Callable[[], None] = lambda: None) -> R:
         finally:
             took()
         result = None if work is None else work()
+
+
+class PlainPace:
+    """Counts the items of one decision: a step ends after the item that makes it full."""
+
+    def __init__(self, step_items: int = STEP_ITEMS) -> None:
+        self.step_items = step_items
+        self.items = Fraction(0)
+        self.steps = 0
+
+    def add(self, items: int = 1, per_item: int = 1) -> None:
+        self.items += Fraction(items, per_item)
+        if self.items >= self.step_items:
+            self.items, self.steps = Fraction(0), self.steps + 1
 
 
 class Cluster:

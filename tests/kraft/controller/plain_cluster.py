@@ -12,6 +12,7 @@ from barnabas.kraft.controller.partitions import list_partition_reassignments
 from barnabas.kraft.controller.state import ControllerResult
 from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
 from barnabas.kraft.metadata.image import (
+    LEADER_RECOVERING,
     LOST_DIRECTORY,
     NO_LEADER,
     UNASSIGNED_DIRECTORY,
@@ -26,6 +27,7 @@ from barnabas.protocol.messages.metadata_log import (
     BrokerEndpoint,
     BrokerFeature,
     ConfigRecord,
+    PartitionChangeRecord,
     RegisterBrokerRecord,
     TopicRecord,
 )
@@ -39,6 +41,8 @@ BROKERS = (1, 2, 3, 4, 5)
 TOPICS = {"a": b"a" * 16, "b": b"b" * 16}
 FOREIGN = b"f" * 16
 """A directory that no broker has."""
+UNCLEAN = "unclean.leader.election.enable"
+SELDOM = st.integers(0, 5).map(lambda drawn: drawn == 5)
 
 Place = tuple[str, int]
 Expected = dict[Place, PartitionImage]
@@ -54,7 +58,7 @@ class Moves:
     """Brokers that come and go with a decision."""
 
     leaving: tuple[int, ...] = ()
-    returning: int = NO_LEADER
+    returning: tuple[int, ...] = ()
     unclean: int = NO_LEADER
     """Came back after an unclean stop, with `directories`."""
     directories: tuple[bytes, ...] = ()
@@ -66,18 +70,24 @@ class Scene:
     def __init__(self, draw: Draw) -> None:
         self.draw = draw
         self.has_elr = draw(st.booleans())
-        levels = {"eligible.leader.replicas.version": int(self.has_elr)}
-        self.cluster = Cluster(levels=levels, min_insync_replicas=draw(st.integers(1, 3)))
+        self.level = draw(st.sampled_from([23, 29, 30, 30, 30] if self.has_elr else [17, 22, 29, 30, 30]))
+        levels = {"metadata.version": self.level, "eligible.leader.replicas.version": int(self.has_elr)}
+        self.cluster = Cluster(
+            levels=levels, min_insync_replicas=draw(st.integers(1, 3)), unclean_leader_election_enable=draw(SELDOM)
+        )
         records: list[Message] = []
         for broker in BROKERS:
             if broker == 1 or draw(st.integers(0, 5)):
                 records.append(self._a_broker(broker))
+        records += self._broker_configs()
         for name, topic_id in TOPICS.items():
             records.append(TopicRecord(name=name, topic_id=topic_id))
             records += self._configs(name)
             for index in range(draw(st.integers(1, 2))):
-                records.append(partition_record(topic_id, index, self._a_partition(), 30))
+                records.append(partition_record(topic_id, index, self._a_partition(), self.level))
         self.cluster.append(ControllerResult(None, records))
+        self.steps = 0
+        """Steps of the last decision."""
         for broker_id, broker in self.image.cluster.brokers.items():
             if not broker.fenced:
                 self.cluster.controller.sessions.start(broker_id, broker.epoch, self.cluster.now_ms)
@@ -116,12 +126,22 @@ class Scene:
         found: list[Message] = []
         if self.draw(st.booleans()):
             unclean = self.draw(st.sampled_from(["true", "false"]))
-            found.append(
-                ConfigRecord(resource_type=2, resource_name=topic, name="unclean.leader.election.enable", value=unclean)
-            )
+            found.append(ConfigRecord(resource_type=2, resource_name=topic, name=UNCLEAN, value=unclean))
         if self.draw(st.booleans()):
             least = str(self.draw(st.integers(1, 3)))
             found.append(ConfigRecord(resource_type=2, resource_name=topic, name="min.insync.replicas", value=least))
+        return found
+
+    def _broker_configs(self) -> list[Message]:
+        """Those of this controller's node, of another node, and of all."""
+        found: list[Message] = []
+        for node in ("100", "1", ""):
+            for key, values in (("min.insync.replicas", ["1", "2"]), (UNCLEAN, [" True", "false"])):
+                is_one_for_all = self.has_elr and key == "min.insync.replicas"
+                if (is_one_for_all and node) or not self.draw(SELDOM):
+                    continue
+                value = self.draw(st.sampled_from(values))
+                found.append(ConfigRecord(resource_type=4, resource_name=node, name=key, value=value))
         return found
 
     def _fill(self, broker: BrokerImage) -> None:
@@ -142,12 +162,27 @@ class Scene:
         return self.topic(place).partitions[place[1]]
 
     def is_unclean(self, topic: str) -> bool:
-        return self.image.config(2, topic).get("unclean.leader.election.enable") == "true"
+        text = self.effective(topic, UNCLEAN)
+        default = self.cluster.controller.defaults.unclean_leader_election_enable
+        return text.strip().lower() == "true" if text else default
+
+    def election(self, topic: str, partition: PartitionImage) -> Election:
+        """The kind of election that the configs allow. After some restores an operator decides, and no config does."""
+        waits = partition.leader == NO_LEADER and not (partition.isr or partition.elr or partition.last_known_elr)
+        waits = waits and partition.leader_recovery_state == LEADER_RECOVERING
+        return Election.UNCLEAN if self.is_unclean(topic) and not waits else Election.ONLINE
+
+    def effective(self, topic: str, key: str) -> str | None:
+        """The topic's own value, or that of this controller's node, or that of all nodes."""
+        for resource in ((2, topic), (4, "100"), (4, "")):
+            if key in self.image.config(*resource):
+                return self.image.config(*resource)[key]
+        return None
 
     def least_in_sync(self, topic: TopicImage) -> int:
         """The effective min.insync.replicas."""
         default = self.cluster.controller.defaults.min_insync_replicas
-        wanted = int(self.image.config(2, topic.name).get("min.insync.replicas", default))
+        wanted = int(self.effective(topic.name, "min.insync.replicas") or default)
         return min(wanted, len(topic.partitions[0].replicas))
 
     def full(self, broker: int) -> tuple[bytes, ...]:
@@ -165,7 +200,7 @@ class Scene:
         if found is None or broker in moves.leaving or broker == moves.unclean or broker not in partition.replicas:
             return False
         works = not found.fenced and not found.in_controlled_shutdown
-        return (works or broker == moves.returning) and self.is_online(broker, partition.directory_of(broker))
+        return (works or broker in moves.returning) and self.is_online(broker, partition.directory_of(broker))
 
     def has_room(self, partition: PartitionImage, broker: int, full: tuple[bytes, ...] | None = None) -> bool:
         full = self.full(broker) if full is None else full
@@ -192,7 +227,7 @@ class Scene:
             self.directory_of_new,
             self.least_in_sync(topic),
             self.has_elr,
-            30,
+            self.level,
         )
         change = PartitionChange(topic.id, place[1], partition, rules)
         for name, value in targets.items():
@@ -227,8 +262,7 @@ class Scene:
             partition = self.partition(place)
             gone = {*moves.leaving, moves.unclean}
             change = self.change(place, moves, isr=tuple(it for it in partition.isr if it not in gone))
-            if self.is_unclean(place[0]):
-                change.election = Election.UNCLEAN
+            change.election = self.election(place[0], partition)
             if moves.unclean != NO_LEADER:
                 change.unclean_restarts = (moves.unclean,)
                 directory = partition.directory_of(moves.unclean)
@@ -243,7 +277,11 @@ class Scene:
         """The decision, which is not appended yet."""
         version = request.VERSIONS.highest if version is None else version
         cluster = self.cluster
-        return finish(cluster.controller.decide(request, version, len(cluster.log), cluster.now_ms))
+        self.steps = 0
+        return finish(cluster.controller.decide(request, version, len(cluster.log), cluster.now_ms), self._took)
+
+    def _took(self) -> None:
+        self.steps += 1
 
     def check_moves(self) -> None:
         """Those that move are listed, and no others."""
@@ -260,8 +298,14 @@ class Scene:
             if it.adding_replicas or it.removing_replicas
         }
 
-    def take(self, result: ControllerResult[Message], expected: Expected) -> None:
-        """Append the decision; partitions and notes of them are as expected."""
+    def changed(self, result: ControllerResult[Message]) -> list[Place]:
+        """The partitions that the records of a decision change, in their order."""
+        names = {topic_id: name for name, topic_id in TOPICS.items()}
+        return [(names[it.topic_id], it.partition_id) for it in result.records if isinstance(it, PartitionChangeRecord)]
+
+    def take(self, result: ControllerResult[Message], expected: Expected, *because_of: int) -> None:
+        """Append the decision; partitions and notes of them are as expected. The notes concern the brokers that the
+        changes are because of."""
         before = {place: self.partition(place) for place in self.places()}
         self.cluster.append(result)
         self.check_moves()
@@ -283,6 +327,8 @@ class Scene:
                 kinds.append(DecisionKind.REASSIGNMENT)
             assert [note.kind for note in notes] == kinds
             for note in notes:
+                if because_of and note.kind is not DecisionKind.REASSIGNMENT:
+                    assert note.also == tuple(f"broker {broker}" for broker in because_of)
                 found = {key: note.facts[key] for key in ("leader", "leader_before", "isr", "isr_before", "replicas")}
                 assert found == {
                     "leader": new.leader,

@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 
+from barnabas.kraft.controller.controller import QuorumController
 from barnabas.kraft.metadata.image import NO_LEADER
+from barnabas.kraft.quota_reports import report_use
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from barnabas.protocol.messages.broker_registration import Feature
 from barnabas.protocol.messages.controller_registration import ControllerRegistrationRequest
 from barnabas.protocol.messages.metadata_log import FenceBrokerRecord
 from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from barnabas.runtime.quotas.parts import LEAST_WINDOW_MS, ClientUse, UseReport
 from tests.kraft.controller.conftest import finish
 
 
@@ -349,14 +353,29 @@ def test_a_new_active_controller_continues_from_the_committed_records(cluster: A
 
 @pytest.mark.feature("KR-16")
 def test_a_controller_that_is_not_active_decides_nothing(cluster: Any) -> None:
-    cluster.controller.resign()
-    response = finish(
-        cluster.controller.decide(UnregisterBrokerRequest(broker_id=1), 0, len(cluster.log), cluster.now_ms)
-    )
+    controller = cluster.controller
+    heartbeat = BrokerHeartbeatRequest(broker_id=1, broker_epoch=cluster.epochs[1], current_metadata_offset=9_999)
+    report_use(heartbeat, UseReport(1, LEAST_WINDOW_MS, 0.5, (ClientUse(b"a" * 16, 0.5, 0.5, False),)))
+    cluster.send(heartbeat)
+    assert (controller.epoch, controller.quota_division.clients) == (1, 1)
+    controller.resign()
+    response = finish(controller.decide(UnregisterBrokerRequest(broker_id=1), 0, len(cluster.log), cluster.now_ms))
     assert response.response.error_code == ErrorCode.NOT_CONTROLLER
-    assert response.records == []
-    assert cluster.controller.next_periodic_ms(cluster.now_ms) is None
-    assert cluster.fence(1, cluster.epochs[1]).records == []
+    assert response.response.error_message == "node 100 is not the active controller"
+    assert response.records == [] and not response.is_long
+    assert controller.next_periodic_ms(cluster.now_ms) is None
+    fenced = cluster.fence(1, cluster.epochs[1])
+    assert not fenced.response and fenced.records == []
+    worked = finish(controller.run_periodic(len(cluster.log), cluster.now_ms + 1_000_000))
+    assert not worked.response and worked.records == []
+    assert (controller.epoch, controller.quota_division.clients, controller.sessions.get(1)) == (-1, 0, None)
+    with pytest.raises(AssertionError):
+        controller.pending  # noqa: B018
+    controller.resign()
+    controller.activate(7, len(cluster.log), cluster.now_ms)
+    assert controller.is_active and controller.epoch == 7
+    assert not QuorumController(controller.defaults, cluster.chance, []).is_active
+    assert QuorumController(controller.defaults, cluster.chance, []).epoch == -1
 
 
 @pytest.mark.feature("MB-05")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.kraft.controller import eligibility
+from barnabas.kraft.controller import eligibility, partitions
 from barnabas.kraft.controller.partitions import MAX_CHANGES_NOTED
 from barnabas.kraft.controller.refused_registrations import MAX_KEPT
 from barnabas.kraft.controller.standby_notes import note_replayed
@@ -31,7 +31,7 @@ from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from barnabas.protocol.primitives import ZERO_UUID
 from barnabas.runtime.decisions import RING_SIZE, DecisionKind, Decisions
-from tests.kraft.controller.conftest import finish
+from tests.kraft.controller.conftest import Cluster, finish
 
 pytestmark = pytest.mark.feature("OB-07")
 
@@ -247,6 +247,22 @@ def test_very_many_changed_partitions_are_noted_as_a_number(make_cluster: Any) -
     noted = [it for it in cluster.decisions.since(0, "broker 1") if it.kind is DecisionKind.ELECTION]
     assert len(noted) == MAX_CHANGES_NOTED + 1
     assert noted[-1].sentence == "7 more partitions change: broker 1 is fenced, its port refuses"
+
+
+@pytest.mark.parametrize("count", range(5))
+def test_changed_partitions_are_noted_one_by_one_up_to_a_number(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partitions, "MAX_CHANGES_NOTED", 2)
+    cluster = Cluster()
+    cluster.start(1, 2)
+    if count:
+        cluster.create_topic("t", *[[1, 2]] * count)
+    result = cluster.fence(1, cluster.epochs[1])
+    changed = [it for it in result.notes if it.subject.startswith("t-")]
+    assert [it.subject for it in changed] == ["t-0", "t-1"][:count]
+    assert all(it.also == ("broker 1",) for it in changed)
+    more = [(it.subject, it.text, it.facts) for it in result.notes if it.kind is DecisionKind.ELECTION][len(changed) :]
+    said = ("broker 1", f"{count - 2} more partitions change", {"partitions": count})
+    assert more == ([said] if count > 2 else [])
 
 
 def test_a_standby_controller_notes_the_decisions_that_it_reads(cluster: Any) -> None:

@@ -7,8 +7,17 @@ from typing import Any
 
 import pytest
 
-from barnabas.kraft.controller import acls, eligibility, partitions, request_limits, state
+from barnabas.kraft.controller import (
+    acls,
+    eligibility,
+    leader_elections,
+    partitions,
+    request_limits,
+    state,
+    topics,
+)
 from barnabas.kraft.controller.state import Pace, Steps
+from barnabas.kraft.full_directories import report_full
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from barnabas.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from barnabas.protocol.messages.alter_configs import AlterableConfig as LegacyConfig
@@ -49,9 +58,9 @@ class Watch:
         self.fulls = 0
         original = Pace.is_full
 
-        def is_full(pace: Pace, items: int = 1) -> bool:
+        def is_full(pace: Pace, items: int = 1, *, per_item: int = 1) -> bool:
             assert not self.is_full, "a full step went on"
-            self.is_full = original(pace, items)
+            self.is_full = original(pace, items, per_item=per_item)
             self.fulls += self.is_full
             return self.is_full
 
@@ -60,7 +69,8 @@ class Watch:
             (state, "STEP_ITEMS"),
             (acls, "COUNTED_TOGETHER"),
             (partitions, "PARTITIONS_PER_ITEM"),
-            (partitions, "TOPICS_PER_ITEM"),
+            (leader_elections, "TOPICS_PER_ITEM"),
+            (topics, "NAMES_PER_ITEM"),
             (eligibility, "PARTITIONS_PER_ITEM"),
             (request_limits, "COUNTED_PER_ITEM"),
         ):
@@ -96,6 +106,12 @@ def heartbeat(**fields: Any) -> Callable[[Cluster], Message]:
     return make
 
 
+def full_heartbeat(cluster: Cluster) -> Message:
+    request = BrokerHeartbeatRequest(broker_id=1, broker_epoch=cluster.epochs[1], current_metadata_offset=9_999)
+    report_full(request, cluster.image.cluster.brokers[1].log_directories)
+    return request
+
+
 def hand_made(name: str) -> CreatableTopic:
     assignments = [CreatableReplicaAssignment(partition_index=it, broker_ids=[3, 2]) for it in range(3)]
     return CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=assignments)
@@ -108,6 +124,12 @@ REQUESTS: dict[str, Callable[[Cluster], Message]] = {
     "topics placed by hand": lambda _: CreateTopicsRequest(topics=[hand_made(name) for name in ("a", "b")]),
     "partitions": lambda _: CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=name, count=6, assignments=None) for name in TOPICS]
+    ),
+    "partitions of topics that are named twice": lambda _: CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=name, count=6, assignments=None) for name in (*TOPICS, *TOPICS[1:])]
+    ),
+    "topics that are named twice": lambda _: CreateTopicsRequest(
+        topics=[CreatableTopic(name=name, num_partitions=3, replication_factor=3) for name in ("a", "b", "c", "b", "c")]
     ),
     "deletions": lambda cluster: DeleteTopicsRequest(
         topics=[
@@ -191,6 +213,7 @@ REQUESTS: dict[str, Callable[[Cluster], Message]] = {
     "a broker that wants to stop": heartbeat(want_shut_down=True),
     "a broker that wants to be fenced": heartbeat(want_fence=True),
     "a broker without a directory": heartbeat(offline_log_dirs=[bytes([1, 1]) * 8]),
+    "a broker whose directory is full": full_heartbeat,
     "a broker that restarts": lambda cluster: cluster.registration(1, previous_broker_epoch=-1),
 }
 

@@ -6,18 +6,21 @@ from typing import Any
 
 import pytest
 
-from barnabas.kraft.controller import periodic
+from barnabas.kraft.controller import delegation_tokens, periodic
+from barnabas.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from tests.kraft.controller.conftest import Cluster, finish
 from tests.kraft.controller.test_partitions import set_config
 
-BALANCE_MS, UNCLEAN_MS = 7_000, 3_000
+BALANCE_MS, UNCLEAN_MS, SWEEP_MS = 7_000, 3_000, 5_000
 
 
 def batches(cluster: Any) -> list[int]:
     """Records of each run until none is asked for again."""
     found = []
     while True:
-        result = finish(cluster.controller.run_periodic(len(cluster.log), cluster.now_ms))
+        # Tokens have expired one millisecond after their last one.
+        wall_ms = cluster.wall_ms + SWEEP_MS + 1
+        result = finish(cluster.controller.run_periodic(len(cluster.log), cluster.now_ms, wall_ms))
         cluster.append(result)
         found.append(len(result.records))
         if not result.response:
@@ -25,19 +28,23 @@ def batches(cluster: Any) -> list[int]:
 
 
 @pytest.mark.feature("MB-13", "MB-14")
-@pytest.mark.parametrize("kind", ["preferred", "unclean"])
+@pytest.mark.parametrize("kind", ["preferred", "unclean", "tokens"])
 @pytest.mark.parametrize("limit", [1, 2, 3])
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 7])
 def test_elections_that_are_due_come_in_batches(
     monkeypatch: pytest.MonkeyPatch, kind: str, limit: int, count: int
 ) -> None:
     monkeypatch.setattr(periodic, "MAX_ELECTIONS_AT_ONCE", limit)
+    monkeypatch.setattr(periodic, "MAX_SWEPT_AT_ONCE", limit)
+    monkeypatch.setattr(delegation_tokens, "MAX_SWEPT_AT_ONCE", limit)
     cluster = Cluster(
         levels={"eligible.leader.replicas.version": 0},
         leader_imbalance_check_interval_ms=BALANCE_MS,
         unclean_leader_election_interval_ms=UNCLEAN_MS,
         metadata_max_idle_interval_ms=0,
         broker_session_timeout_ms=1 << 30,
+        delegation_token_secret_key="key",
+        delegation_token_expiry_check_interval_ms=SWEEP_MS,
     )
     cluster.start(1, 2)
     if count:
@@ -50,6 +57,10 @@ def test_elections_that_are_due_come_in_batches(
         for index in range(count):
             join(cluster, index)
         wait_ms, wanted = BALANCE_MS, 1
+    elif kind == "tokens":
+        for _ in range(count):
+            cluster.send(CreateDelegationTokenRequest(max_lifetime_ms=SWEEP_MS))
+        wait_ms, wanted = SWEEP_MS, 1
     else:
         for index in range(count):
             join(cluster, index, isr=(1,))

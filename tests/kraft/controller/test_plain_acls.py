@@ -40,7 +40,10 @@ class Acls:
 
     def decide(self, request: Any) -> Any:
         cluster = self.cluster
-        result = finish(cluster.controller.decide(request, 3, len(cluster.log), cluster.now_ms))
+        took: list[int] = []
+        decision = cluster.controller.decide(request, 3, len(cluster.log), cluster.now_ms)
+        result = finish(decision, lambda: took.append(1))
+        assert result.is_long == (len(took) > 1)
         cluster.append(result)
         notes = [it.text for it in result.notes]
         count = len(result.records)

@@ -106,7 +106,8 @@ class Brokers:
             request.incarnation_id = known.incarnation
         if known is not None:
             request.previous_broker_epoch = self.draw(st.sampled_from([-1, known.epoch]))
-        response = self.real.send(request)
+        version = self.draw(st.sampled_from([0, 2, 3, 4, 4, 4]))
+        response = self.real.send(request, version)
         if known is not None and request.incarnation_id == known.incarnation:
             assert (response.error_code, response.broker_epoch) == (ErrorCode.NONE, known.epoch)
         elif known is not None and known.is_alive(self.real.now_ms):
@@ -120,7 +121,7 @@ class Brokers:
             assert response.error_code == ErrorCode.NONE
             epoch = response.broker_epoch
             assert epoch == len(self.real.log) - 1, "the offset of the registration"
-            is_clean = known is not None and request.previous_broker_epoch == known.epoch
+            is_clean = known is not None and version >= 3 and request.previous_broker_epoch == known.epoch
             how = "" if known is None else f"process of epoch {known.epoch} ended {'' if is_clean else 'un'}cleanly"
             self.note(
                 number,

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from barnabas.kraft.controller.state import STEP_ITEMS, Asked
+from barnabas.kraft.controller import token_index
+from barnabas.kraft.controller.request_limits import COUNTED_PER_ITEM
+from barnabas.kraft.controller.state import Asked
 from barnabas.kraft.metadata.delegation_tokens import token_hmac
 from barnabas.kraft.metadata.image import QuotaEntity
 from barnabas.protocol.errors import ErrorCode
@@ -21,7 +23,7 @@ from barnabas.protocol.messages.create_delegation_token import CreatableRenewers
 from barnabas.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from barnabas.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from barnabas.runtime.identity import Principal
-from tests.kraft.controller.conftest import Cluster, finish
+from tests.kraft.controller.conftest import Cluster, PlainPace, finish
 
 E = ErrorCode
 USER_KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
@@ -42,18 +44,6 @@ ENTITIES: tuple[QuotaEntity, ...] = (
     (),
 )
 VALUES = (1.0, 2.0, 0.5, 1.0000005, 1.00001, 0.0, -1.0, 2.0**31 - 1, 2.0**31, 2.0**63, 2.0**64, float("nan"))
-
-
-class PlainPace:
-    """Items of one decision: a step ends after the item that makes it full."""
-
-    def __init__(self) -> None:
-        self.items = self.steps = 0
-
-    def add(self, items: int) -> None:
-        self.items += items
-        if self.items >= STEP_ITEMS:
-            self.items, self.steps = 0, self.steps + 1
 
 
 def shown(entity: QuotaEntity) -> str:
@@ -138,6 +128,8 @@ class Quotas:
         answers: dict[QuotaEntity, str | None] = {}
         changed: dict[QuotaEntity, dict[str, float | None]] = {}
         pace = PlainPace()
+        for _ in request.entries:
+            pace.add(per_item=COUNTED_PER_ITEM)
         for entry in request.entries:
             entity = tuple(sorted({it.entity_type: it.entity_name for it in entry.entity}.items()))
             keys = [op.key for op in entry.ops]
@@ -194,6 +186,7 @@ def test_quotas_are_those_of_a_plain_dictionary(seed: int) -> None:
 
 SECRET = "the key of the cluster"
 MOST_MS, PERIOD_MS, CHECK_MS = 10_000, 3_000, 5_000
+COMPUTED_IN_A_STEP = 2
 USERS = (Principal("ann"), Principal("bob"), Principal("cid"))
 
 
@@ -217,6 +210,8 @@ class Tokens:
             delegation_token_expiry_check_interval_ms=CHECK_MS,
         )
         self.plain: dict[bytes, PlainToken] = {}
+        self.indexed: set[bytes] = set()
+        """Tokens whose HMACs were computed for an earlier request."""
         self.swept_ms = self.cluster.now_ms
 
     def says(self, token: PlainToken, done: str, cause: str) -> None:
@@ -275,7 +270,15 @@ class Tokens:
             request = ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=period_ms)
         removes = not renews and period_ms < 0
         expected = self.refusal(hmac, by, removes=removes)
-        answer = cluster.send(request, by=by)
+        took: list[int] = []
+        asked, version = Asked(by, cluster.wall_ms), request.VERSIONS.highest
+        decision = cluster.controller.decide(request, version, len(cluster.log), cluster.now_ms, asked)
+        result: Any = finish(decision, lambda: took.append(1))
+        cluster.append(result)
+        answer = result.response
+        assert len(took) == 1 + len(self.plain.keys() - self.indexed) // COMPUTED_IN_A_STEP
+        assert result.is_long == (len(took) > 1)
+        self.indexed = {*self.plain}
         if expected is E.DELEGATION_TOKEN_OWNER_MISMATCH and renews and self.is_over(self.plain[hmac]):
             expected = E.DELEGATION_TOKEN_EXPIRED
         assert answer.error_code == expected
@@ -319,7 +322,8 @@ class Tokens:
 
 @pytest.mark.feature("SE-07")
 @pytest.mark.parametrize("seed", range(10))
-def test_tokens_are_those_of_a_plain_list(seed: int) -> None:
+def test_tokens_are_those_of_a_plain_list(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_index, "COMPUTED_IN_A_STEP", COMPUTED_IN_A_STEP)
     tokens = Tokens(random.Random(seed))
     for _ in range(40):
         tokens.chance.choice([tokens.create, tokens.change, tokens.change, tokens.change, tokens.wait])()

@@ -34,7 +34,7 @@ VALUES: dict[int, dict[str, dict[str, ErrorCode]]] = {
         "log.cleanup.policy": {"delete": NONE, "compact,delete": NONE},
         "min.insync.replicas": {"1": NONE, "2": NONE},
         "node.id": {"9": ErrorCode.INVALID_REQUEST},
-        "my.own.key": {"secret": NONE},
+        "my.own.key": {"secret": NONE, "s" * 40: NONE, "s" * 41: ErrorCode.INVALID_CONFIG},
     },
     GROUP: {
         "consumer.session.timeout.ms": {"45000": NONE, "50000": NONE, "soon": ErrorCode.INVALID_CONFIG},
@@ -61,6 +61,9 @@ VALUES: dict[int, dict[str, dict[str, ErrorCode]]] = {
     },
 }
 """Values of the keys of each type, and what setting them is answered."""
+
+LIMITS = {"LONGEST_VALUE": 40, "MOST_OVERRIDES": 3, "SHOWN_CHANGES": 2, "WARNED_KEYS": 2}
+"""They are small here."""
 
 LISTS = ("cleanup.policy", "log.cleanup.policy", "metrics", "match")
 DEFAULTS = {"cleanup.policy": "delete", "log.cleanup.policy": "delete", "metrics": "", "match": ""}
@@ -121,6 +124,10 @@ class Configs:
         is_one_for_all = self.has_elr and kind == BROKER and "min.insync.replicas" in changes
         if is_one_for_all and (name or changes["min.insync.replicas"] is None):
             errors.add(ErrorCode.INVALID_CONFIG)
+        if any(len(value or "") > LIMITS["LONGEST_VALUE"] for value in changes.values()):
+            errors.add(ErrorCode.INVALID_CONFIG)
+        if len(after) > max(LIMITS["MOST_OVERRIDES"], len(self.plain.get(resource, {}))):
+            errors.add(ErrorCode.POLICY_VIOLATION)
         for key, value in (changes if kind == BROKER else after).items():
             if value is None:
                 continue
@@ -249,11 +256,16 @@ class Configs:
     def check_note(self, resource: Resource, effective: dict[str, str | None], notes: list[Note]) -> None:
         (note,) = notes
         assert note.text == f"configs of {self.name(resource)} are changed"
-        for key, value in effective.items():
-            shown = "[hidden]" if key == "my.own.key" and value is not None else value
-            assert f"{key}={shown}" in note.cause
-        unknown = effective.get("my.own.key") is not None
-        assert ("my.own.key" in note.cause.partition(";")[2]) == unknown, "a warning"
+        shown = [
+            f"{key}={'[hidden]' if key == 'my.own.key' and value is not None else value}"
+            for key, value in effective.items()
+        ][: LIMITS["SHOWN_CHANGES"]]
+        more = len(effective) - len(shown)
+        asked = f"a client asked for {', '.join(shown)}" + (f" and {more} more" if more else "")
+        assert note.cause.startswith(asked)
+        is_unknown = "my.own.key" in list(effective)[: LIMITS["WARNED_KEYS"]] and effective["my.own.key"] is not None
+        warning = "; my.own.key is not a broker config and has no effect" if is_unknown else ""
+        assert note.cause.removeprefix(asked).startswith(warning) and (is_unknown or note.cause == asked)
 
     def check(self) -> None:
         found = self.cluster.image.configs
@@ -265,6 +277,13 @@ class Configs:
 @given(st.data())
 def test_configs_are_those_of_plain_dictionaries(data: st.DataObject) -> None:
     configs = Configs(data.draw)
-    for _ in range(data.draw(st.integers(1, 6))):
-        data.draw(st.sampled_from([configs.incremental, configs.incremental, configs.replaced]))()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, limit in LIMITS.items():
+            patch.setattr(f"barnabas.kraft.controller.configs.{name}", limit)
+        change(configs)
+
+
+def change(configs: Configs) -> None:
+    for _ in range(configs.draw(st.integers(1, 6))):
+        configs.draw(st.sampled_from([configs.incremental, configs.incremental, configs.replaced]))()
         configs.check()

@@ -9,6 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.kraft.controller.partition_change import Election
+from barnabas.kraft.controller.partitions import TOPICS_PER_ITEM
+from barnabas.kraft.controller.request_limits import COUNTED_PER_ITEM
+from barnabas.kraft.controller.state import ControllerResult
+from barnabas.kraft.full_directories import report_full
 from barnabas.kraft.metadata.image import LEADER_RECOVERED, LEADER_RECOVERING, NO_LEADER, PartitionImage
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import alter_partition as alter
@@ -17,8 +21,9 @@ from barnabas.protocol.messages import assign_replicas_to_dirs as assign
 from barnabas.protocol.messages import elect_leaders as elect
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from barnabas.protocol.schema import Message
 from tests.examples import examples
-from tests.kraft.controller.conftest import finish
+from tests.kraft.controller.conftest import PlainPace, finish
 from tests.kraft.controller.plain_cluster import (
     BROKERS,
     FOREIGN,
@@ -33,12 +38,19 @@ from tests.kraft.controller.test_plain_changes import some_of
 
 SELDOM = st.sampled_from([0, 0, 0, 0, 0, 1, -1])
 """Added to an epoch."""
+STEP_ITEMS, REPLICAS_PER_ITEM = 2, 2
+"""Steps are short here."""
 
 
 def asked_places(scene: Scene) -> list[Place]:
     """Some partitions, each once; perhaps some that do not exist."""
     known = [*scene.places(), ("a", 7), ("c", 0)]
     return list(some_of(scene.draw, tuple(known), least=1))  # type: ignore[arg-type]
+
+
+def check_steps(scene: Scene, result: ControllerResult[Message], pace: PlainPace) -> None:
+    """The decision took as many steps as its items fill, and one more for the rest."""
+    assert scene.steps == 1 + pace.steps and result.is_long == (pace.steps > 0)
 
 
 def by_topic(places: list[Place]) -> dict[str, list[int]]:
@@ -122,9 +134,13 @@ def alter_partition(scene: Scene) -> None:
     for name, indexes in by_topic(places).items():
         proposals = [a_proposal(scene, (name, index), leader) for index in indexes]
         request.topics.append(alter.RequestTopicData(topic_id=TOPICS.get(name, b"?" * 16), partitions=proposals))
+    pace = PlainPace(STEP_ITEMS)
+    for place in places if epoch == scene.image.cluster.brokers[leader].epoch else ():
+        pace.add(int(place[0] in TOPICS))
     result = scene.decide(request, version)
     response = result.response
     assert isinstance(response, alter.AlterPartitionResponse)
+    check_steps(scene, result, pace)
     if epoch != scene.image.cluster.brokers[leader].epoch:
         assert response.error_code == ErrorCode.STALE_BROKER_EPOCH and not result.records
         return
@@ -200,9 +216,16 @@ def reassignments(scene: Scene) -> None:
     for name, indexes in by_topic(list(asked)).items():
         partitions = [reassign.ReassignablePartition(partition_index=it, replicas=asked[name, it]) for it in indexes]
         request.topics.append(reassign.ReassignableTopic(name=name, partitions=partitions))
+    pace = PlainPace(STEP_ITEMS)
+    for _ in request.topics:
+        pace.add(per_item=COUNTED_PER_ITEM)
+    for topic in request.topics:
+        for each in topic.partitions:
+            pace.add(1 + len(each.replicas or ()) // REPLICAS_PER_ITEM)
     result = scene.decide(request)
     response = result.response
     assert isinstance(response, reassign.AlterPartitionReassignmentsResponse)
+    check_steps(scene, result, pace)
     assert response.allow_replication_factor_change == may_grow
     answers = {(it.name, each.partition_index): each for it in response.responses for each in it.partitions}
     assert answers.keys() == asked.keys()
@@ -228,14 +251,20 @@ def elections(scene: Scene) -> None:
     places = scene.places() if every else asked_places(scene)
     topics = [elect.TopicPartitions(topic=name, partitions=found) for name, found in by_topic(places).items()]
     request = elect.ElectLeadersRequest(election_type=kind, topic_partitions=None if every else topics)
+    pace = PlainPace(STEP_ITEMS)
+    for _ in topics:
+        pace.add(per_item=TOPICS_PER_ITEM if every else COUNTED_PER_ITEM)
+    for _ in places if kind < 2 else ():
+        pace.add()
     result = scene.decide(request)
     response = result.response
     assert isinstance(response, elect.ElectLeadersResponse)
     if kind == 2:
         assert response.error_code == ErrorCode.INVALID_REQUEST and not result.records
         return
+    check_steps(scene, result, pace)
     found = {
-        (it.topic, each.partition_id): each.error_code
+        (it.topic, each.partition_id): (ErrorCode(each.error_code), each.error_message)
         for it in response.replica_election_results
         for each in it.partition_result
     }
@@ -254,7 +283,18 @@ def elections(scene: Scene) -> None:
         after = expected[place] = scene.after(scene.change(place, election=election))
         missing = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if kind == 0 else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
         codes[place] = missing if after == partition else ErrorCode.NONE
-    assert found == codes
+    assert {place: code for place, (code, _) in found.items()} == codes
+    reasons = {
+        (ErrorCode.NONE, kind): None,
+        (ErrorCode.ELECTION_NOT_NEEDED, 0): "the preferred leader leads already",
+        (ErrorCode.ELECTION_NOT_NEEDED, 1): "the partition has a leader",
+        (ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, 0): "the preferred leader is not in sync or not active",
+        (ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, 1): "no replica is active",
+    }
+    for (name, index), (code, reason) in found.items():
+        assert reason == reasons.get((code, kind), f"there is no partition {name}-{index}")
+    cause = f"{'a preferred' if kind == 0 else 'an unclean'} election, a client asked for it"
+    assert all(cause in note.cause for note in result.notes)
     scene.take(result, expected)
 
 
@@ -274,7 +314,7 @@ def balance(scene: Scene) -> None:
             partition = scene.partition(place)
             if kind == 0 and partition.leader != partition.replicas[0]:
                 expected[place] = scene.after(scene.change(place, election=Election.PREFERRED))
-            if kind == 1 and partition.leader == NO_LEADER and scene.is_unclean(place[0]):
+            if kind == 1 and partition.leader == NO_LEADER and scene.election(place[0], partition) is Election.UNCLEAN:
                 expected[place] = scene.after(scene.change(place, election=Election.UNCLEAN))
         result = finish(controller.run_periodic(len(cluster.log), cluster.now_ms))
         assert result.response
@@ -343,7 +383,7 @@ def assigned(scene: Scene, place: Place, broker: int, directory: bytes, *, is_on
         return partition
     change = scene.change(place, Moves(leaving=(broker,)), partition)
     change.isr = tuple(it for it in partition.isr if it != broker)
-    change.election = Election.UNCLEAN if scene.is_unclean(place[0]) else Election.ONLINE
+    change.election = scene.election(place[0], partition)
     return scene.after(change)
 
 
@@ -356,14 +396,45 @@ def brokers_leave(scene: Scene) -> None:
     known = scene.image.cluster.brokers[broker]
     held = [place for place in scene.places() if broker in scene.partition(place).isr]
     expected = scene.moved(Moves(leaving=(broker,)), held)
+    leads = {place: scene.partition(place).leader == broker for place in held}
+    led_first = sorted(held, key=lambda place: not leads[place])
+    order = [place for place in led_first if expected[place] != scene.partition(place)]
     if scene.draw(st.booleans()):
-        scene.take(scene.decide(UnregisterBrokerRequest(broker_id=broker)), expected)
+        result = scene.decide(UnregisterBrokerRequest(broker_id=broker))
+        assert scene.changed(result) == order
+        scene.take(result, expected, broker)
         assert broker not in scene.image.cluster.brokers
     else:
-        result = scene.cluster.fence(broker, known.epoch)
-        assert result.response == (not known.fenced)
-        scene.take(result, {} if known.fenced else expected)  # type: ignore[arg-type]
+        fenced = scene.cluster.fence(broker, known.epoch)
+        assert fenced.response == (not known.fenced)
+        assert scene.changed(fenced) == ([] if known.fenced else order)  # type: ignore[arg-type]
+        scene.take(fenced, {} if known.fenced else expected, broker)  # type: ignore[arg-type]
         assert scene.image.cluster.brokers[broker].fenced
+
+
+def sessions_end(scene: Scene) -> None:
+    """Some brokers are silent for too long. With ELR all are fenced together, without it one after the other."""
+    cluster, sessions = scene.cluster, scene.cluster.controller.sessions
+    serving = [it for it in scene.image.cluster.brokers.values() if not it.fenced]
+    cluster.now_ms += sessions.session_timeout_ms + 1
+    silent: list[tuple[int, int]] = []
+    for broker in serving:
+        session = sessions.get(broker.id)
+        assert session is not None
+        session.last_contact_ms = cluster.now_ms - sessions.session_timeout_ms - scene.draw(st.integers(-1, 2))
+        if cluster.now_ms > session.last_contact_ms + sessions.session_timeout_ms:
+            silent.append((session.last_contact_ms, broker.id))
+    left = [broker for _, broker in sorted(silent)]
+    while left:
+        together = left if scene.has_elr else left[:1]
+        held = [place for place in scene.places() if {*together} & {*scene.partition(place).isr}]
+        expected = scene.moved(Moves(leaving=tuple(together)), held)
+        result = finish(cluster.controller.run_periodic(len(cluster.log), cluster.now_ms))
+        assert result.response
+        scene.take(result, expected, *together)  # type: ignore[arg-type]
+        left = left[len(together) :]
+        fenced = [it.id for it in serving if scene.image.cluster.brokers[it.id].fenced]
+        assert {*fenced} == {broker for _, broker in silent} - {*left}
 
 
 def broker_returns(scene: Scene) -> None:
@@ -390,7 +461,7 @@ def broker_returns(scene: Scene) -> None:
         if lost or broker in partition.isr:
             expected |= scene.moved(moves, [place])
     result = scene.decide(request)
-    scene.take(result, expected)
+    scene.take(result, expected, broker)
     after = scene.image.cluster.brokers[broker]
     assert after.fenced and after.log_directories == tuple(sorted(directories))
     assert after.epoch == len(scene.cluster.log) - 1, "the offset of the registration"
@@ -413,7 +484,8 @@ def beats(scene: Scene) -> None:
         leaves = scene.moved(Moves(leaving=(broker,)), held)
     expected: Expected = {}
     stops = False
-    wish = draw(st.sampled_from(["fence", "stop", "serve", "lost"]))
+    cordoned = known.cordoned_log_directories
+    wish = draw(st.sampled_from(["fence", "stop", "serve", "lost", "cordon"]))
     if wish == "fence":
         request.want_fence = True
         expected = {} if known.fenced else leaves
@@ -426,12 +498,23 @@ def beats(scene: Scene) -> None:
         request.offline_log_dirs = [known.log_directories[0]]
         lost = [place for place in held if scene.partition(place).directory_of(broker) == known.log_directories[0]]
         expected = scene.moved(Moves(leaving=(broker,)), lost)
+    elif wish == "cordon":
+        request.want_fence = known.fenced
+        request.cordoned_log_dirs = list(some_of(draw, known.log_directories))
+        cordoned = tuple(sorted(request.cordoned_log_dirs)) if scene.level >= 30 else ()
     elif known.fenced and request.current_metadata_offset >= known.epoch:
         leaderless = [place for place in scene.places() if scene.partition(place).leader == NO_LEADER]
-        expected = scene.moved(Moves(returning=broker), leaderless)
+        expected = scene.moved(Moves(returning=(broker,)), leaderless)
     result = scene.decide(request)
-    scene.take(result, expected)
+    assert bool(result.records) == (cordoned != known.cordoned_log_directories) or wish != "cordon"
+    scene.take(result, expected, broker)
     after = scene.image.cluster.brokers[broker]
+    assert after.cordoned_log_directories == cordoned
+    if wish == "lost" and result.records:
+        (note,) = [it for it in result.notes if it.subject == f"broker {broker}"]
+        left = len(known.log_directories) - 1
+        assert note.text == f"1 log directories of broker {broker} are offline, {left} remain"
+        assert note.facts["partitions"] == len(lost)
     assert result.response.should_shut_down == stops  # type: ignore[attr-defined]
     is_served = wish == "serve" and request.current_metadata_offset >= known.epoch
     begins_to_stop = wish == "stop" and not stops
@@ -439,6 +522,42 @@ def beats(scene: Scene) -> None:
     assert after.fenced == ((known.fenced and not is_served) or gone)
     if wish == "lost" and len(known.log_directories) > 1:
         assert after.log_directories == known.log_directories[1:]
+
+
+def fills(scene: Scene) -> None:
+    """A heartbeat reports which log directories are full: others lead there, and no write waits for such a replica."""
+    draw = scene.draw
+    broker = draw(st.sampled_from(sorted(scene.image.cluster.brokers)))
+    known = scene.image.cluster.brokers[broker]
+    request = BrokerHeartbeatRequest(broker_id=broker, broker_epoch=known.epoch, current_metadata_offset=known.epoch)
+    request.want_fence = known.fenced
+    reported = some_of(draw, (*directories_of(broker), FOREIGN))
+    report_full(request, reported)
+    full = tuple(sorted({*reported} & {*known.log_directories}))
+    session = scene.cluster.controller.sessions.get(broker)
+    before = () if session is None else session.full_directories
+    expected: Expected = {}
+    if session is not None and not known.fenced:
+        session.full_directories = full
+        for place in scene.places():
+            partition = scene.partition(place)
+            if broker not in partition.isr or scene.has_room(partition, broker):
+                continue
+            change = scene.change(place)
+            room = tuple(it for it in partition.isr if scene.has_room(partition, it))
+            able = [it for it in room if scene.may_lead(partition, it, Moves())]
+            if able:
+                change.isr = room if len(able) >= change.rules.min_insync_replicas else partition.isr
+                expected[place] = scene.after(change)
+        session.full_directories = before
+    result = scene.decide(request)
+    notes = [(it.text, it.cause) for it in result.notes if it.subject == f"broker {broker}"]
+    may = "may lead only where nobody else in sync can" if full else "has room"
+    why = f"{len(full)} log directories of broker {broker} are full" if full else "all of them have room again"
+    noted = [(f"broker {broker} {may}", f"its heartbeat reports it: {why}")]
+    assert notes == (noted if full != before else [])
+    scene.take(result, expected, broker)
+    assert scene.full(broker) == full
 
 
 DECISIONS = (
@@ -450,8 +569,10 @@ DECISIONS = (
     balance,
     assign_directories,
     brokers_leave,
+    sessions_end,
     broker_returns,
     beats,
+    fills,
 )
 
 
@@ -460,5 +581,8 @@ DECISIONS = (
 @given(st.data())
 def test_a_decision_makes_of_each_partition_what_the_rules_state(data: st.DataObject) -> None:
     scene = Scene(data.draw)
-    for _ in range(data.draw(st.integers(1, 3))):
-        data.draw(st.sampled_from(DECISIONS))(scene)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("barnabas.kraft.controller.state.STEP_ITEMS", STEP_ITEMS)
+        patch.setattr("barnabas.kraft.controller.reassignment.REPLICAS_PER_ITEM", REPLICAS_PER_ITEM)
+        for _ in range(data.draw(st.integers(1, 3))):
+            data.draw(st.sampled_from(DECISIONS))(scene)

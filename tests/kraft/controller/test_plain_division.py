@@ -15,6 +15,8 @@ from tests.kraft.controller.conftest import finish
 STEP_VISITS = 3
 """Steps are short here."""
 KEYS = (b"a" * 16, b"b" * 16, b"c" * 16)
+MOST_CLIENTS = 2
+"""Further ones have the brokers' parts of the reserve."""
 GAMES, REPORTS = 40, 30
 
 
@@ -65,6 +67,10 @@ class PlainDivision:
             self.divisions.pop(key, None)
         self.steps += len(keys) // STEP_VISITS
 
+    def known(self) -> set[bytes]:
+        """The clients whose limits are divided."""
+        return {key for it in self.reporters.values() for key in it.uses}
+
     def users(self, key: bytes) -> dict[int, PlainUse]:
         return {it: each.uses[key] for it, each in self.reporters.items() if key in each.uses}
 
@@ -94,6 +100,9 @@ class PlainDivision:
         is_settling = bool(waits_for) and now_ms <= self.began_ms + VALID_WINDOWS * report.window_ms
         parts = []
         for use in report.uses:
+            if use.key not in self.known() and len(self.known()) >= MOST_CLIENTS:
+                parts.append(RESERVE / len(brokers))
+                continue
             if brokers[broker_id] is not Standing.ACTIVE:
                 use = use._replace(use=0.0, is_held=False)
             most = 1.0 if brokers[broker_id] is Standing.ACTIVE else RESERVE / len(brokers)
@@ -224,7 +233,7 @@ class Play:
             assert (parts is None) == (expected is None)
             assert parts is None or parts == pytest.approx(expected, abs=1e-9)
             assert len(took) == 1 + self.plain.steps
-            assert self.real.clients == len({key for it in self.plain.reporters.values() for key in it.uses})
+            assert self.real.clients == len(self.plain.known())
             for use, part in zip(report.uses, parts or (), strict=False):
                 if self.chance.random() < 0.8:
                     self.parts[broker_id, use.key] = part
@@ -234,6 +243,7 @@ class Play:
 @pytest.mark.parametrize("block", range(4))
 def test_the_parts_are_those_of_a_plain_division(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quota_division, "STEP_VISITS", STEP_VISITS)
+    monkeypatch.setattr(quota_division, "MOST_CLIENTS", MOST_CLIENTS)
     for seed in range(block * GAMES, (block + 1) * GAMES):
         try:
             Play(seed).play()

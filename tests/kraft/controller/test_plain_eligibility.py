@@ -74,6 +74,7 @@ def change_features(scene: Scene) -> None:
         goes_down, goes_up = level < levels[name], level > levels[name]
         is_right &= kind != 4 and 0 <= level <= HIGHEST[name] and not (goes_down and kind == 1)
         is_right &= not (goes_up and kind != 1)
+        is_right &= scene.level >= 23 or name != ELR or level == 0
     # Streams groups and share groups need no other feature here, and transactions of version 2 need a metadata.version.
     expected = states(scene)
     names_noted: list[str] = []

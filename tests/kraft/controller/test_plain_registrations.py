@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.broker_registration import Feature
+from barnabas.protocol.messages.broker_registration import Listener as BrokerListener
 from barnabas.protocol.messages.controller_registration import ControllerRegistrationRequest, Listener
 from tests.examples import examples
 from tests.kraft.controller.conftest import Cluster
@@ -24,9 +25,11 @@ RESERVED = [bytes(16), bytes(15) + b"\1", bytes(15) + b"\2", bytes(15) + b"\x63"
 @given(st.data())
 def test_a_registration_is_taken_if_it_fits_the_cluster(data: st.DataObject) -> None:
     draw = data.draw
+    level = draw(st.sampled_from([16, 17, 30, 30]))
     levels = {"transaction.version": draw(st.integers(0, 2)), "group.version": draw(st.integers(0, 1))}
-    cluster = Cluster(levels=levels)
+    cluster = Cluster(levels=levels | {"metadata.version": level})
     cluster.start(1)
+    assert cluster.image.features.metadata_version == level
     finalized = cluster.image.features.levels | {"kraft.version": 0}
 
     ranges = dict(SUPPORTED_FEATURES)
@@ -34,7 +37,7 @@ def test_a_registration_is_taken_if_it_fits_the_cluster(data: st.DataObject) -> 
         lowest = draw(st.integers(0, 2))
         ranges[name] = (lowest, lowest + draw(st.integers(0, 2)))
     if draw(st.integers(0, 3)) == 0:
-        highest = draw(st.sampled_from([29, 30, 31]))
+        highest = draw(st.sampled_from([level - 1, level, level + 1]))
         ranges["metadata.version"] = (draw(st.sampled_from([7, highest])), highest)
     for name in draw(st.lists(st.sampled_from([*NAMES, "metadata.version"]), max_size=1)):
         ranges.pop(name, None)
@@ -51,8 +54,11 @@ def test_a_registration_is_taken_if_it_fits_the_cluster(data: st.DataObject) -> 
             for name, (lowest, highest) in ranges.items()
         ],
         log_dirs=directories,
+        listeners=[BrokerListener(name=f"L{it}", host=f"h{it}", port=it) for it in range(draw(st.integers(0, 3)))],
     )
     request.cluster_id = cluster_id or request.cluster_id
+    request.is_migrating_zk_broker = draw(st.integers(0, 9)) == 0
+    has_directories = level >= 17
     odd = not directories or len({*directories}) < len(directories) or {*directories} & {*RESERVED, OTHERS}
     unfit = [
         name
@@ -61,7 +67,8 @@ def test_a_registration_is_taken_if_it_fits_the_cluster(data: st.DataObject) -> 
     ]
     rules = [
         (cluster_id is not None, ErrorCode.INCONSISTENT_CLUSTER_ID),
-        (bool(odd), ErrorCode.INVALID_REGISTRATION),
+        (request.is_migrating_zk_broker, ErrorCode.BROKER_ID_NOT_REGISTERED),
+        (has_directories and bool(odd), ErrorCode.INVALID_REGISTRATION),
         ("metadata.version" not in ranges, ErrorCode.INVALID_REGISTRATION),
         (bool(unfit), ErrorCode.UNSUPPORTED_VERSION),
     ]
@@ -69,8 +76,15 @@ def test_a_registration_is_taken_if_it_fits_the_cluster(data: st.DataObject) -> 
     assert response.error_code == next((code for is_broken, code in rules if is_broken), ErrorCode.NONE)
     taken = cluster.image.cluster.brokers.get(2)
     assert (taken is None) == (response.error_code != 0)
+    if taken is None:
+        where = ", ".join(f"{it.host}:{it.port}" for it in request.listeners[:2]) or "no listener"
+        (noted,) = cluster.decisions.since(0, "broker 2")
+        assert noted.sentence.startswith(f"a process at {where} may not be broker 2: ")
+        assert noted.cause.startswith(f"{ErrorCode(response.error_code).name}, ")
+        assert noted.concerns("quorum") and noted.facts["times"] == 1
     if taken is not None:
-        assert taken.features == ranges and taken.log_directories == tuple(sorted(directories))
+        assert taken.features == ranges
+        assert taken.log_directories == (tuple(sorted(directories)) if has_directories else ())
         assert taken.fenced and taken.incarnation_id == request.incarnation_id
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.kraft.controller import standby_notes, state
 from barnabas.kraft.controller.standby_notes import note_replayed
 from barnabas.kraft.metadata.image import NO_LEADER, PartitionImage
 from barnabas.kraft.metadata.replay import ImageReplay
@@ -24,6 +25,8 @@ from tests.kraft.controller.conftest import finish
 from tests.kraft.controller.plain_cluster import TOPICS, Scene
 
 READ = "controller 7 read it in the metadata log"
+MAX_NOTES = 2
+"""Elections that are noted one by one."""
 
 
 def changes(scene: Scene) -> tuple[list[Message], dict[int, str]]:
@@ -46,7 +49,7 @@ def changes(scene: Scene) -> tuple[list[Message], dict[int, str]]:
             partition = scene.partition((name, index))
             leader = scene.draw(st.sampled_from([partition.leader, NO_LEADER, *partition.isr]))
             new = replace(partition, leader=leader, leader_epoch=6, partition_epoch=8)
-            records.append(partition_record(TOPICS[name], index, new, 30))
+            records.append(partition_record(TOPICS[name], index, new, scene.level))
     return records, done
 
 
@@ -70,9 +73,15 @@ def test_a_standby_notes_what_it_reads(data: st.DataObject) -> None:
         replay.replay(record)
     delta = replay.finish(before.offset + 1, 1, 0)
     notes = Notes()
-    finish(note_replayed(notes, 7, delta))
+    took: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(standby_notes, "MAX_NOTES", MAX_NOTES)
+        patch.setattr(state, "STEP_ITEMS", 1)
+        finish(note_replayed(notes, 7, delta), lambda: took.append(1))
+    assert len(took) == 1 + sum(len(topic.changed_partitions) for topic in delta.changed_topics.values())
 
     expected: dict[str, str] = {}
+    elected: dict[str, str] = {}
     causes: list[str] = []
     concerned: list[str] = []
     for broker_id, broker in delta.after.cluster.brokers.items():
@@ -91,8 +100,10 @@ def test_a_standby_notes_what_it_reads(data: st.DataObject) -> None:
         for index, after in topic.partitions.items():
             known = before.topics.by_name[topic.name].partitions[index]
             if known.leader != after.leader:
-                expected[sentence(f"{topic.name}-{index}", known, after)] = "; ".join([*sorted(causes), READ])
+                elected[sentence(f"{topic.name}-{index}", known, after)] = "; ".join([*sorted(causes), READ])
     found = {note.text: note.cause for note in notes}
+    assert len(elected.keys() & found.keys()) == min(MAX_NOTES, len(elected))
+    expected |= {text: cause for text, cause in elected.items() if text in found}
     assert {text: cause.split("; ") for text, cause in found.items()}.keys() == expected.keys()
     assert {text: sorted(cause.split("; ")) for text, cause in found.items()} == {
         text: sorted(cause.split("; ")) for text, cause in expected.items()

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.kraft.controller.state import Asked
-from barnabas.kraft.metadata.image import UNASSIGNED_DIRECTORY
+from barnabas.kraft.controller.state import Asked, ControllerResult
+from barnabas.kraft.metadata.image import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -24,6 +24,8 @@ from barnabas.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.protocol.messages.metadata_log import BrokerRegistrationChangeRecord
+from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from barnabas.protocol.primitives import ZERO_UUID
 from barnabas.protocol.schema import Message
 from barnabas.runtime.identity import ANONYMOUS
@@ -37,7 +39,9 @@ DEFAULT_PARTITIONS, DEFAULT_FACTOR = 3, 2
 CONFIGS = {"retention.ms": ("5", True), "cleanup.policy": ("soon", False), "no.such": ("1", False)}
 """A value of each key, and whether a topic may have it."""
 
-MOST = 14
+MAX_REPLICAS = 3
+"""Replicas that an assignment may name; 1000 in a real cluster."""
+MOST_PARTITIONS, MOST = 13, 14
 """Partitions that a request may name, and records that it may write; 10,000 in a real cluster."""
 
 NONE = ErrorCode.NONE
@@ -66,14 +70,37 @@ class Topics:
 
     def __init__(self, draw: Draw) -> None:
         self.draw = draw
-        self.cluster = Cluster(num_partitions=DEFAULT_PARTITIONS, default_replication_factor=DEFAULT_FACTOR)
+        level = draw(st.sampled_from([16, 17, 30, 30]))
+        self.cluster = Cluster(
+            levels={"metadata.version": level},
+            num_partitions=DEFAULT_PARTITIONS,
+            default_replication_factor=DEFAULT_FACTOR,
+        )
         directories = {it: [bytes([it, 1]) * 8, bytes([it, 2]) * 8][: draw(st.integers(1, 2))] for it in BROKERS}
         for broker in BROKERS:
             self.cluster.register(broker, log_dirs=directories[broker])
             if broker == 1 or draw(st.integers(0, 3)):
                 self.cluster.heartbeat(broker)
-        self.directories = directories
-        self.active = {it for it in BROKERS if not self.cluster.image.cluster.brokers[it].fenced}
+        self.directories = directories if level >= 17 else {it: [] for it in BROKERS}
+        if level == 16 and draw(st.booleans()):
+            update = FeatureUpdateKey(feature="metadata.version", max_version_level=17, upgrade_type=1)
+            assert self.cluster.send(UpdateFeaturesRequest(feature_updates=[update])).error_code == NONE
+        records: list[Message] = []
+        stopping, cordoned = set(), set()
+        for broker, known in self.cluster.image.cluster.brokers.items():
+            change = BrokerRegistrationChangeRecord(broker_id=broker, broker_epoch=known.epoch)
+            if broker > 1 and draw(st.integers(0, 5)) == 0:
+                stopping.add(broker)
+                change.in_controlled_shutdown = 1
+            if level >= 30 and draw(st.integers(0, 3)) == 0:
+                change.cordoned_log_dirs = list(some_of(draw, tuple(directories[broker]), least=1))
+                cordoned |= {broker} if len(change.cordoned_log_dirs) == len(directories[broker]) else set()
+            records.append(change)
+        self.cluster.append(ControllerResult(None, records))
+        fenced = {it for it in BROKERS if self.cluster.image.cluster.brokers[it].fenced}
+        self.active = {*BROKERS} - fenced - stopping
+        self.usable = {it for it in BROKERS if it in fenced or it not in stopping} - cordoned
+        """Those that get replicas."""
         self.plain: dict[str, list[tuple[int, ...]]] = {}
         self.overrides: dict[str, dict[str, str]] = {}
 
@@ -98,9 +125,17 @@ class Topics:
 
     def is_wrong(self, assignments: list[list[int]], factor: int) -> bool:
         return any(
-            len(it) != factor or len(set(it)) != len(it) or not {*it} <= {*BROKERS} or not {*it} & self.active
+            len(it) != factor
+            or len(it) > MAX_REPLICAS
+            or len(set(it)) != len(it)
+            or not {*it} <= {*BROKERS}
+            or not {*it} & self.active
             for it in assignments
         )
+
+    def has_place(self, factor: int) -> bool:
+        """True if partitions of so many replicas can be placed."""
+        return factor <= len(self.usable) and bool(self.usable & self.active)
 
     # -- requests
 
@@ -108,7 +143,7 @@ class Topics:
         draw = self.draw
         topic = CreatableTopic(
             name=draw(st.sampled_from(NAMES)),
-            num_partitions=draw(st.sampled_from([-1, 1, 2, 5, 0, -2])),
+            num_partitions=draw(st.sampled_from([-1, 1, 2, 5, MOST_PARTITIONS, 0, -2])),
             replication_factor=draw(st.sampled_from([-1, 1, 2, 4, 5, 0, -2])),
         )
         if draw(st.integers(0, 2)) == 0:
@@ -160,7 +195,8 @@ class Topics:
             return ErrorCode.INVALID_REPLICATION_FACTOR
         if topic.num_partitions < -1 or topic.num_partitions == 0:
             return ErrorCode.INVALID_PARTITIONS
-        return ErrorCode.INVALID_REPLICATION_FACTOR if topic.replication_factor > len(BROKERS) else NONE
+        factor = DEFAULT_FACTOR if topic.replication_factor == -1 else topic.replication_factor
+        return NONE if self.has_place(factor) else ErrorCode.INVALID_REPLICATION_FACTOR
 
     def create(self) -> None:
         draw = self.draw
@@ -172,7 +208,8 @@ class Topics:
         response = self.decide(request, allowance)
         times = Counter(it.name for it in request.topics)
         found = {it.name: it for it in response.topics}
-        if sum(max(0, partitions_of(it)) for it in request.topics) > MOST or self.writes_too_much(request, left):
+        named = sum(max(0, partitions_of(it)) for it in request.topics)
+        if named > MOST_PARTITIONS or self.writes_too_much(request, left):
             assert {it.error_code for it in response.topics} == {ErrorCode.POLICY_VIOLATION}
             return
         assert found.keys() == times.keys() and len(response.topics) == len(times)
@@ -233,14 +270,18 @@ class Topics:
             partition = partitions[index]
             assert partition.replicas == by_hand.get(index, partition.replicas)
             assert len(set(partition.replicas)) == len(partition.replicas) == factor
+            assert by_hand or {*partition.replicas} <= self.usable
             assert partition.isr == tuple(it for it in partition.replicas if it in self.active)
             assert partition.leader == partition.isr[0] and (by_hand or partition.leader == partition.replicas[0])
             assert (partition.leader_epoch, partition.partition_epoch, partition.elr) == (0, 0, ())
-            assert partition.directories == tuple(
-                self.directories[it][0] if len(self.directories[it]) == 1 else UNASSIGNED_DIRECTORY
-                for it in partition.replicas
-            )
+            assert partition.directories == tuple(map(self.directory_of_new, partition.replicas))
         self.plain[name] = replicas
+
+    def directory_of_new(self, broker: int) -> bytes:
+        known = self.directories[broker]
+        if not known:
+            return MIGRATING_DIRECTORY
+        return known[0] if len(known) == 1 else UNASSIGNED_DIRECTORY
 
     def grow(self) -> None:
         draw = self.draw
@@ -278,6 +319,8 @@ class Topics:
                 code = ErrorCode.INVALID_PARTITIONS
             elif assigned is not None and (len(assigned) != more or self.is_wrong(assigned, len(before[0]))):
                 code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+            elif assigned is None and not self.has_place(len(before[0])):
+                code = ErrorCode.INVALID_REPLICATION_FACTOR
             else:
                 code = ErrorCode.THROTTLING_QUOTA_EXCEEDED if more > left else NONE
             assert found[topic.name] == code
@@ -309,34 +352,39 @@ class Topics:
         names = Counter(it.name for it in request.topics if it.topic_id == ZERO_UUID and it.name is not None)
         wanted_ids = Counter(it.topic_id for it in request.topics if it.name is None and it.topic_id != ZERO_UUID)
         odd = [it for it in request.topics if (it.name is None) == (it.topic_id == ZERO_UUID)]
-        found = Counter(it.error_code for it in response.responses)
-        expected: Counter[ErrorCode] = Counter({ErrorCode.INVALID_REQUEST: len(odd)})
+        found = Counter((it.name, it.topic_id, ErrorCode(it.error_code)) for it in response.responses)
+        expected = Counter((it.name, it.topic_id, ErrorCode.INVALID_REQUEST) for it in odd)
         gone: list[str] = []
         by_ids = {topic_id: name for name, topic_id in ids.items()}
         for topic_id, count in wanted_ids.items():
             if count > 1:
-                expected[ErrorCode.INVALID_REQUEST] += 1
+                expected[None, topic_id, ErrorCode.INVALID_REQUEST] += 1
             elif topic_id not in by_ids:
-                expected[ErrorCode.UNKNOWN_TOPIC_ID] += 1
+                expected[None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID] += 1
             elif not names[by_ids[topic_id]] or names[by_ids[topic_id]] > 1:
                 gone.append(by_ids[topic_id])
         for name, count in names.items():
             if count > 1:
-                expected[ErrorCode.INVALID_REQUEST] += 1
+                expected[name, ZERO_UUID, ErrorCode.INVALID_REQUEST] += 1
             elif name not in ids:
-                expected[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] += 1
+                expected[name, ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] += 1
             elif ids[name] in wanted_ids:
-                expected[ErrorCode.INVALID_REQUEST] += 1
+                expected[name, ids[name], ErrorCode.INVALID_REQUEST] += 1
             else:
                 gone.append(name)
         for name in gone:
             if len(self.plain[name]) > left:
-                expected[ErrorCode.THROTTLING_QUOTA_EXCEEDED] += 1
+                expected[name, ids[name], ErrorCode.THROTTLING_QUOTA_EXCEEDED] += 1
                 continue
             left -= len(self.plain.pop(name))
             del self.overrides[name]
-            expected[NONE] += 1
-        assert +found == +expected and allowance.left == left
+            expected[name, ids[name], NONE] += 1
+        assert found == expected and allowance.left == left
+        for it in response.responses:
+            quota = it.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            assert (it.error_message == "the quota is exceeded") == quota and (it.error_message is None) == (
+                it.error_code == NONE
+            )
 
     def check(self) -> None:
         image = self.cluster.image
@@ -355,7 +403,8 @@ class Topics:
 def test_topics_are_those_of_a_plain_list(data: st.DataObject) -> None:
     topics = Topics(data.draw)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("barnabas.kraft.controller.topics.MAX_PARTITIONS_PER_REQUEST", MOST)
+        patch.setattr("barnabas.kraft.controller.topics.MAX_PARTITIONS_PER_REQUEST", MOST_PARTITIONS)
+        patch.setattr("barnabas.kraft.controller.topics.MAX_REPLICAS", MAX_REPLICAS)
         patch.setattr("barnabas.kraft.controller.state.MAX_RECORDS_PER_OPERATION", MOST)
         topics.create()
         for _ in range(data.draw(st.integers(1, 6))):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.kraft.controller.controller import QuorumController
+from barnabas.kraft.controller.controller import LARGE, QuorumController
 from barnabas.kraft.controller.partitions import PREFERRED_ELECTION
 from barnabas.kraft.controller.standby_notes import note_replayed
 from barnabas.kraft.controller.state import MAX_RECORDS_PER_OPERATION, Steps
@@ -191,7 +191,7 @@ def test_no_step_is_long_when_a_standby_controller_notes_what_it_reads(large: Cl
     assert len(length.calls) > 20 and max(length.calls) <= MOST_CALLS
 
 
-@pytest.mark.parametrize(("named", "is_long"), [(1, False), (20 * MANY, True)])
+@pytest.mark.parametrize(("named", "is_long"), [(1, False), (LARGE, False), (LARGE + 1, True), (20 * MANY, True)])
 def test_the_refusal_of_a_large_request_is_long(large: Cluster, named: int, is_long: bool) -> None:
     """It repeats what the request names, so it is encoded in steps, too."""
     wanted = [CreatePartitionsTopic(name=f"t{index % MANY}", count=5, assignments=None) for index in range(named)]

@@ -282,8 +282,9 @@ def test_deletion_can_be_disabled(make_cluster: Any) -> None:
     cluster.start(1)
     cluster.create_topic("t", [1])
     request = DeleteTopicsRequest(topic_names=["t"])
-    assert cluster.send(request, version=5).responses[0].error_code == ErrorCode.TOPIC_DELETION_DISABLED
-    assert cluster.send(request, version=1).responses[0].error_code == ErrorCode.INVALID_REQUEST
+    for version in range(1, 6):
+        code = ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
+        assert cluster.send(request, version=version).responses[0].error_code == code
 
 
 @pytest.mark.feature("MB-18")
