@@ -332,6 +332,7 @@ class Pair:
 
     def check_segment(self, segment: Segment, plain: PlainSegment) -> None:
         assert segment.size_bytes == plain.size_bytes
+        assert segment.first_timestamp() == (plain.batches[0].max_timestamp if plain.batches else -1)
         file = segment.log_file()
         assert file.pread(plain.size_bytes, 0) == b"".join(batch.data for batch in plain.batches)
         assert segment is self.log.segments[-1] or file.size() == plain.size_bytes, "a reader finds its end"
