@@ -44,6 +44,8 @@ class Followed:
         self.log = SimpleNamespace(log_end_offset=0)
         self.leader_id = NO_LEADER
         self.epoch = 0
+        self.is_held = False
+        """It came with a step of the metadata that is not applied yet."""
 
     def next(self, now_ms: int) -> FetchWanted | None:
         """Implements the follower."""
@@ -180,6 +182,7 @@ class Node:
         leader = self.leaders.get(partition.leader_id)
         is_prompt = leader is not None and leader.is_calm and not self.is_held
         self.real.follow(cast(Any, partition), partition.leader_id)
+        partition.is_held = self.is_held and before != partition.leader_id
         if is_prompt and leader is not None and trio.current_time() - self.held_at > CALM_SECONDS:
             await trio.sleep((NEW_PARTITION_WAIT_MS + 10) / 1000)
             assert leader.view[partition.key].leader_epoch == partition.epoch
@@ -220,6 +223,8 @@ class Node:
         self.is_held = not self.is_held
         self.held_at = trio.current_time()
         (self.real.hold if self.is_held else self.real.release)()
+        for partition in self.partitions.values():
+            partition.is_held = False
 
     async def metadata(self) -> None:
         self.real.metadata_changed()
@@ -235,6 +240,8 @@ class Node:
             if partition.leader_id == NO_LEADER:
                 assert lag is None
             else:
+                asked = self.leaders[partition.leader_id].view.get(key)
+                assert not partition.is_held or asked is None or asked.leader_epoch < partition.epoch
                 reported = self.leaders[partition.leader_id].reported.get(key, 0)
                 assert lag == max(0, reported - partition.log.log_end_offset)
 

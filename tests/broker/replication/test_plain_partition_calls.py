@@ -1,5 +1,5 @@
 """A partition beside its replica core: each effect of the core becomes the calls of the broker, in order, and readers
-and producers are told as soon as there is something for them and no more often.
+and producers are woken as soon as there is something for them, and no more often.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ STEPS += ["leader_answers", "leader_answers"]
 @pytest.mark.feature("RE-03", "RE-04", "RE-06", "RE-08", "RE-09")
 @settings(max_examples=examples(100), deadline=None)
 @given(st.data())
-def test_what_the_core_decides_is_carried_out_in_order(data: st.DataObject) -> None:
+def test_decisions_of_the_core_are_carried_out_in_order(data: st.DataObject) -> None:
     pair = Pair(data.draw)
     for _ in range(data.draw(st.integers(2, 25))):
         getattr(pair, data.draw(st.sampled_from(STEPS)))()

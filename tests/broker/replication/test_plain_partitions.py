@@ -439,3 +439,20 @@ def test_a_leader_is_certain_for_a_session_after_the_fetch_of_a_follower() -> No
     broker.now_ms += 1
     partition.wake_if_forgotten()
     assert partition.is_forgotten and looked == ["orders-0"]
+
+
+@pytest.mark.feature("RE-18", "MB-05")
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_log_that_had_no_room_is_opened_later_if_its_partition_is_still_there(gone: bool) -> None:
+    broker = Broker(lambda strategy: None)
+    one = PartitionImage((1, 2), (bytes(16),) * 2, (1, 2), leader=1)
+    broker.topics = {TOPIC_ID: TopicImage("orders", TOPIC_ID, {0: one})}
+    broker.store.fails = True
+    broker.apply()
+    assert broker.real.is_offline("orders", 0) and broker.real.find(TOPIC_ID, 0) is None
+    broker.store.fails = False
+    if gone:
+        broker.topics = {}
+        broker.apply()
+    broker.real.open_postponed(TOPIC_ID, 0)
+    assert (broker.real.find(TOPIC_ID, 0) is None) == gone and not broker.real.is_offline("orders", 0)

@@ -115,7 +115,7 @@ class Pair:
         self.local_start = max(self.local_start, self.start)
 
     def copy_to_remote(self) -> None:
-        """What is remote leaves the disk."""
+        """Remote segments leave the disk."""
         log = self.log
         if log.config.is_tiered:
             log.flush()

@@ -90,3 +90,20 @@ def test_a_replica_in_sync_is_never_held_back() -> None:
     assert not throttles.leader.holds_back(("other", 0), 0, in_sync=False)
     throttles.set_rates({}, {})
     assert not throttles.leader.holds_back(("t", 0), 0, in_sync=False), "the limit was removed"
+
+
+@given(st.lists(st.sampled_from(["leader", "follower", "log dirs"]), unique=True), st.booleans())
+def test_each_limit_is_of_its_own(limited: list[str], is_default: bool) -> None:
+    keys = {
+        "leader": "leader.replication.throttled.rate",
+        "follower": "follower.replication.throttled.rate",
+        "log dirs": "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
+    rates = {keys[name]: "10" for name in limited}
+    throttles = ReplicationThrottles(QuotaWindows(2, 1_000), QuotaWindows(5, 1_000))
+    quotas = {"leader": throttles.leader.quota, "follower": throttles.follower.quota, "log dirs": throttles.log_dirs}
+    throttles.set_rates(rates if is_default else {}, {} if is_default else rates)
+    for quota in quotas.values():
+        quota.record(50, 0)
+    assert {name for name, quota in quotas.items() if quota.is_exceeded(0)} == {*limited}
+    assert {name for name, quota in quotas.items() if quota.rate(3_000)} == {"log dirs"}, "its samples last longer"
