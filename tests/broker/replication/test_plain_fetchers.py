@@ -278,6 +278,23 @@ class Node:
         assert not any(leader.requests for leader in self.leaders.values())
 
 
+@pytest.mark.feature("RE-02", "MB-05")
+async def test_a_leader_is_not_asked_before_a_step_of_the_metadata_is_applied(autojump_clock: object) -> None:
+    """Also one that is followed for the first time."""
+    async with trio.open_nursery() as nursery:
+        node = Node(lambda strategy: None, nursery)
+        await node.hold()
+        partition = node.partitions[KEYS[0]]
+        partition.leader_id = 1
+        node.real.follow(cast(Any, partition), 1)
+        await trio.sleep(2)
+        assert node.leaders[1].requests == []
+        await node.hold()
+        await trio.sleep(0.1)
+        assert node.leaders[1].view.keys() == {KEYS[0]}
+        nursery.cancel_scope.cancel()
+
+
 STEPS = ["follow", "follow", "follow", "produce", "produce", "time", "time", "trouble", "hold", "metadata"]
 
 

@@ -122,6 +122,10 @@ class Pair:
     def produce(self) -> None:
         count, acks = self.draw(st.integers(1, 2)), self.draw(st.sampled_from([-1, -1, 1]))
         error = self.core.append_error(acks)
+        if error is None and acks == -1 and self.life.may_be_fenced and len(self.core.isr) > 1:
+            # Another broker may lead by now, and then nobody acknowledges the record.
+            if self.core.is_forgotten(self.life.now_ms - 9_000, may_be_fenced=True):
+                error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         try:
             size = self.life.produce(count, acks)
         except KafkaError as refused:
@@ -157,6 +161,10 @@ class Pair:
         self.life.now_ms += self.draw(st.sampled_from([1, LAG_MS, LAG_MS + 1]))
         self.life.partition.tick()
         self.follows(self.core.tick(self.life.now_ms))
+
+    def lose_controllers(self) -> None:
+        self.life.may_be_fenced = not self.life.may_be_fenced
+        self.life.now_ms += self.draw(st.sampled_from([0, 9_000]))
 
     def settle(self) -> None:
         """The settings change, or do not."""
@@ -219,6 +227,7 @@ class Pair:
 
 
 STEPS = ["change", "change", "produce", "produce", "fetch", "fetch", "time", "settle", "controller"]
+STEPS += ["lose_controllers"]
 STEPS += ["leader_answers", "leader_answers"]
 
 
