@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.replication.follower import BoundsWanted
 from barnabas.broker.replication.partition import Partition, PartitionHost
 from barnabas.broker.replication.reads import FetchKind, ReadRequest
 from barnabas.broker.replication.replica import (
@@ -274,3 +275,21 @@ def test_the_end_of_a_replica(leads: bool) -> None:
             assert life.answers == ([ErrorCode.KAFKA_STORAGE_ERROR] if leads else [])
             assert life.partition.is_offline
         assert life.partition.follower.next(life.now_ms) is None
+
+
+@pytest.mark.feature("RE-04", "RE-16")
+def test_a_batch_that_begins_before_the_log_leaves_the_watermark_where_it_was() -> None:
+    """The leader's log begins inside a batch, which it sends as a whole: the empty log begins again with it."""
+    life = Life()
+    partition, log = life.partition, life.log
+    life.lead(replace(LED, leader=2))
+    assert life.fetched(PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)) == []
+    wanted = partition.follower.next(life.now_ms)
+    assert isinstance(wanted, BoundsWanted)
+    partition.bounds_answered(wanted, (5, 9))
+    life.take()
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (5, 5, 5)
+    assert life.fetched(PartitionData(high_watermark=5, log_start_offset=5, records=numbered(3, 5, 5))) == [
+        "replica.fetched.written"
+    ]
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (5, 8, 5)

@@ -122,10 +122,10 @@ class Pair:
     def produce(self) -> None:
         count, acks = self.draw(st.integers(1, 2)), self.draw(st.sampled_from([-1, -1, 1]))
         error = self.core.append_error(acks)
-        if error is None and acks == -1 and self.life.may_be_fenced and len(self.core.isr) > 1:
+        is_alone = self.core.is_forgotten(self.life.now_ms - 9_000, may_be_fenced=self.life.may_be_fenced)
+        if error is None and acks == -1 and len(self.core.isr) > 1 and is_alone:
             # Another broker may lead by now, and then nobody acknowledges the record.
-            if self.core.is_forgotten(self.life.now_ms - 9_000, may_be_fenced=True):
-                error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         try:
             size = self.life.produce(count, acks)
         except KafkaError as refused:

@@ -82,7 +82,7 @@ def test_a_log_is_remote_as_far_as_its_leaders_have_copied_it(data: st.DataObjec
     entries = sorted(epochs_in(own, start, len(own)).items())
     epochs = LeaderEpochs(entries)
     if draw(st.booleans()):
-        epochs.assign(own[-1] + 1, len(own))  # of a leader that has written nothing
+        epochs.assign(len(logs), len(own))  # of a leader that has written nothing
     end = len(own)
     has = {(offset, each.log[offset]) for each in copies for offset in range(each.start, each.end)}
 
