@@ -23,6 +23,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import EpochEndOffset, PartitionData
 from barnabas.runtime.decisions import Notes
 from barnabas.settings.topic import TopicConfig
+from barnabas.storage.log import PartitionLog
 from tests.broker.replication.test_replica import broker
 from tests.storage.rig import NOW_MS, Rig, heads, numbered
 
@@ -293,3 +294,25 @@ def test_a_batch_that_begins_before_the_log_leaves_the_watermark_where_it_was() 
         "replica.fetched.written"
     ]
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (5, 8, 5)
+
+
+@pytest.mark.feature("RE-13", "RE-18")
+def test_a_log_that_cannot_be_truncated_now_is_truncated_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    life = Life()
+    partition, log = life.partition, life.log
+    life.lead(replace(LED, leader=2))
+    life.fetched(PartitionData(high_watermark=0, records=numbered(0, 1, 5) + numbered(1, 1, 5)))
+    diverging = PartitionData(diverging_epoch=EpochEndOffset(epoch=5, end_offset=1))
+
+    def without_room(log: PartitionLog, offset: int) -> int:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionLog, "truncate_to", without_room)
+        assert life.fetched(diverging) == [], "nothing has happened"
+    assert (log.log_end_offset, partition.replica.log_end_offset) == (2, 2)
+    assert not any("truncates" in it.text for it in life.notes)
+    assert partition.follower.retry_at_ms == life.now_ms + 20
+    life.now_ms += 20
+    assert life.fetched(diverging) == ["replica.truncated", "changed"]
+    assert (log.log_end_offset, partition.replica.log_end_offset) == (1, 1)
