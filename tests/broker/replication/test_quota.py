@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from barnabas.broker.replication.quota import ReplicationQuota, ThrottledReplicas
 from barnabas.broker.replication.throttles import ReplicationThrottles
 from barnabas.runtime.quotas.rate import QuotaWindows
+from barnabas.settings.topic import TopicConfig
 
 pytestmark = pytest.mark.feature("RE-20")
 
@@ -107,3 +108,15 @@ def test_each_limit_is_of_its_own(limited: list[str], is_default: bool) -> None:
         quota.record(50, 0)
     assert {name for name, quota in quotas.items() if quota.is_exceeded(0)} == {*limited}
     assert {name for name, quota in quotas.items() if quota.rate(3_000)} == {"log dirs"}, "its samples last longer"
+
+
+def test_topics_name_their_throttled_replicas() -> None:
+    throttles = ReplicationThrottles(QuotaWindows(), QuotaWindows())
+    config = TopicConfig(
+        leader_replication_throttled_replicas=("0:1", "1:2"), follower_replication_throttled_replicas=("2:1",)
+    )
+    throttles.set_topic("t", config, 1)
+    sides = (throttles.leader.replicas, throttles.follower.replicas)
+    assert [[index for index in range(4) if ("t", index) in side] for side in sides] == [[0], [2]]
+    throttles.keep({"u": None})
+    assert not any(sides)
