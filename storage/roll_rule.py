@@ -5,8 +5,7 @@ It is full, or its first record is older than `segment.ms`. An empty one is neve
 
 from __future__ import annotations
 
-from crc32c import crc32c
-
+from barnabas.protocol.records.crc import crc32c
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.indexes import MAX_RELATIVE_OFFSET
 from barnabas.storage.segment import AppendedBatch, Segment

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from barnabas.protocol.records.batch import (
     BATCH_HEADER_BYTES,
     NO_TIMESTAMP,
@@ -19,6 +17,7 @@ from barnabas.protocol.records.batch import (
     CorruptBatch,
     read_header,
 )
+from barnabas.protocol.records.crc import crc32c
 from barnabas.runtime.world import Bytes, File
 from barnabas.storage.batch_walk import check_boundary, skip_to
 from barnabas.storage.folder import Folder

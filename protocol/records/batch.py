@@ -11,9 +11,8 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from crc32c import crc32c
-
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.crc import crc32c
 
 BATCH_HEADER_BYTES = 61
 OFFSET_AND_SIZE_BYTES = 12
