@@ -27,7 +27,7 @@ class ScriptedClient:
         self.asked: list[str] = []
         self.sought: list[tuple[Place, int]] = []
         self.rebalances: list[list[dict[str, Any]]] = []
-        """What the next calls of `take_rebalances` return."""
+        """Answers to the next calls of `take_rebalances`."""
 
     def _ask(self, name: str) -> None:
         self.asked.append(name)

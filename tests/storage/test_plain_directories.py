@@ -458,7 +458,7 @@ class Node:
         assert not self.went_offline
 
     def check_flushes(self, wanting: set[Key]) -> None:
-        """Whoever needs a flush is a candidate, and whoever does not is one no longer than until somebody looks."""
+        """A log that needs a flush is a candidate; one that needs none is a candidate until somebody looks."""
         real = self.real
         candidates = list(real.flush_candidates)
         found = real.need_flush(candidates)

@@ -105,7 +105,7 @@ class Pair:
 
     def truncate(self) -> None:
         """At a batch, inside one, or inside a gap."""
-        offset = max(0, self.end - self.draw(st.integers(-1, 5)))
+        offset = max(self.bases[0], self.end - self.draw(st.integers(-1, 5)))
         if offset < self.end:
             end = min([offset, *(base for base, end in self.batches if end > offset)])
             self.batches = [each for each in self.batches if each[1] <= offset]
@@ -126,6 +126,13 @@ class Pair:
         self.log.set_high_watermark(self.watermark)
         self.start = max(self.start, self.draw(st.integers(0, self.watermark)))
         self.log.advance_log_start_offset(self.start)
+
+    def retain(self) -> None:
+        """Deleted segments need no flush, whether or not they ever were durable; the others do."""
+        count = sum(base <= self.start for base in self.bases[1:])
+        assert self.log.delete_old_segments(self.now_ms) == count
+        self.rolled -= {*self.bases[:count]}
+        del self.bases[:count]
 
     # -- flushes
 
@@ -198,7 +205,8 @@ class Pair:
 
 
 OFTEN = ["append", "append", "begin_flush", "end_flush"]
-SOMETIMES = ["append_behind_gap", "abort", "roll", "roll", "truncate", "commit", "flush", "pass_time"]
+SOMETIMES = ["append_behind_gap", "abort", "roll", "roll", "truncate", "commit", "flush"]
+SOMETIMES += ["pass_time", "retain"]
 
 
 @pytest.mark.feature("ST-04", "ST-10")

@@ -15,6 +15,7 @@ from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.record import Record
 from barnabas.settings.topic import TopicConfig
+from barnabas.storage.fetched_batches import EpochsMissing
 from barnabas.storage.folder import Folder
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_retention import deletable_to
@@ -85,6 +86,8 @@ class Pair:
             barnabas_delayed_delivery_enable=draw(st.sampled_from([False, False, True])),
         )
         self.noted = 0
+        self.is_torn = False
+        """The disk may have a part of a batch that was refused."""
         self.log = self.opened(clean=False)
         self.segments = [PlainSegment(0)]
         self.start = self.end = self.watermark = self.durable = 0
@@ -158,10 +161,13 @@ class Pair:
         self.write(batches)
 
     def append_behind_gap(self) -> None:
-        """Appends as a follower of a compacted log."""
+        """Appends as a follower of a compacted log, which has to know the epochs that may have begun in the gap."""
         epoch = max(0, self.epoch + self.draw(st.sampled_from([0, 1])))
         batch = self.a_batch(self.end + self.draw(st.integers(1, 4)), epoch)
         if len(batch.data) <= self.config.segment_bytes:
+            if epoch > self.epoch:
+                with pytest.raises(EpochsMissing):
+                    self.log.append_as_follower(bytearray(batch.data), NOW_MS, leaders_epochs=None)
             assert self.log.append_as_follower(bytearray(batch.data), NOW_MS) == batch.next_offset
             self.write([batch])
 
@@ -181,6 +187,7 @@ class Pair:
             append(self.log, batch.data, leader_epoch=epoch)
         except KafkaError:
             assert store.refused > before
+            self.is_torn = True
         else:
             # It takes the place of what was left of another one.
             self.write([batch])
@@ -300,6 +307,9 @@ class Pair:
         base = self.segments[0].base_offset
         self.rig.kill()
         self.log = self.opened(clean=clean)
+        if clean or not self.is_torn:
+            assert self.log.recovery_events == [], "there is nothing to repair"
+        self.is_torn = False
         self.log.set_high_watermark(self.watermark)
         self.segments[-1].since_index = 0
         if not clean:
@@ -322,6 +332,7 @@ class Pair:
         assert [segment.base_offset for segment in log.segments] == [each.base_offset for each in self.segments]
         for segment, plain in zip(log.segments, self.segments, strict=True):
             self.check_segment(segment, plain)
+        assert not any(segment._boundaries for segment in log.segments[:-2]), "readers at the tail have left them"
         self.check_read()
         self.check_times()
         epoch = self.draw(st.integers(0, self.epoch + 2))
@@ -332,6 +343,7 @@ class Pair:
 
     def check_segment(self, segment: Segment, plain: PlainSegment) -> None:
         assert segment.size_bytes == plain.size_bytes
+        assert segment.first_timestamp() == (plain.batches[0].max_timestamp if plain.batches else -1)
         file = segment.log_file()
         assert file.pread(plain.size_bytes, 0) == b"".join(batch.data for batch in plain.batches)
         assert segment is self.log.segments[-1] or file.size() == plain.size_bytes, "a reader finds its end"

@@ -41,7 +41,7 @@ def some_batches(draw: Any) -> list[tuple[BatchHeader, bytes]]:
 @pytest.mark.feature("CR-04", "TS-05")
 @settings(max_examples=examples(100), deadline=None)
 @given(st.data())
-def test_what_is_left_has_the_last_record_of_each_key_and_its_indexes(data: st.DataObject) -> None:
+def test_the_rest_has_the_last_record_of_each_key_and_its_indexes(data: st.DataObject) -> None:
     draw = data.draw
     rig = Rig(seed=draw(st.integers(0, 9)))
     index_bytes = draw(st.sampled_from([4096, 24]))  # two entries by offset, and one by time before it is full

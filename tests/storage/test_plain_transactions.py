@@ -1,4 +1,4 @@
-"""What compaction knows of transactions beside a plain history of them, with batches that earlier cleanings removed."""
+"""Transactions as compaction knows them beside a plain history, with batches that earlier cleanings removed."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ async def moved_in_spite_of(kind: str, code: int, after: int) -> bool:
         node.begin()
         assert node.move is not None
         home, target = node.move.home, node.move.target
-        failing = Failing(node, f"{target.path}/", kind, code, after)
+        failing = Failing(node, target.path, kind, code, after)
         for round_ in range(30):
             node.accept()
             await trio.sleep(0.5)

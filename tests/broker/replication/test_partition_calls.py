@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.replication.follower import BoundsWanted
 from barnabas.broker.replication.partition import Partition, PartitionHost
 from barnabas.broker.replication.reads import FetchKind, ReadRequest
 from barnabas.broker.replication.replica import (
@@ -22,6 +23,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import EpochEndOffset, PartitionData
 from barnabas.runtime.decisions import Notes
 from barnabas.settings.topic import TopicConfig
+from barnabas.storage.log import PartitionLog
 from tests.broker.replication.test_replica import broker
 from tests.storage.rig import NOW_MS, Rig, heads, numbered
 
@@ -274,3 +276,43 @@ def test_the_end_of_a_replica(leads: bool) -> None:
             assert life.answers == ([ErrorCode.KAFKA_STORAGE_ERROR] if leads else [])
             assert life.partition.is_offline
         assert life.partition.follower.next(life.now_ms) is None
+
+
+@pytest.mark.feature("RE-04", "RE-16")
+def test_a_batch_that_begins_before_the_log_leaves_the_watermark_where_it_was() -> None:
+    """The leader's log begins inside a batch, which it sends as a whole: the empty log begins again with it."""
+    life = Life()
+    partition, log = life.partition, life.log
+    life.lead(replace(LED, leader=2))
+    assert life.fetched(PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)) == []
+    wanted = partition.follower.next(life.now_ms)
+    assert isinstance(wanted, BoundsWanted)
+    partition.bounds_answered(wanted, (5, 9))
+    life.take()
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (5, 5, 5)
+    assert life.fetched(PartitionData(high_watermark=5, log_start_offset=5, records=numbered(3, 5, 5))) == [
+        "replica.fetched.written"
+    ]
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (5, 8, 5)
+
+
+@pytest.mark.feature("RE-13", "RE-18")
+def test_a_log_that_cannot_be_truncated_now_is_truncated_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    life = Life()
+    partition, log = life.partition, life.log
+    life.lead(replace(LED, leader=2))
+    life.fetched(PartitionData(high_watermark=0, records=numbered(0, 1, 5) + numbered(1, 1, 5)))
+    diverging = PartitionData(diverging_epoch=EpochEndOffset(epoch=5, end_offset=1))
+
+    def without_room(log: PartitionLog, offset: int) -> int:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionLog, "truncate_to", without_room)
+        assert life.fetched(diverging) == [], "nothing has happened"
+    assert (log.log_end_offset, partition.replica.log_end_offset) == (2, 2)
+    assert not any("truncates" in it.text for it in life.notes)
+    assert partition.follower.retry_at_ms == life.now_ms + 20
+    life.now_ms += 20
+    assert life.fetched(diverging) == ["replica.truncated", "changed"]
+    assert (log.log_end_offset, partition.replica.log_end_offset) == (1, 1)

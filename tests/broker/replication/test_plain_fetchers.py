@@ -45,6 +45,8 @@ class Followed:
         self.log = SimpleNamespace(log_end_offset=0)
         self.leader_id = NO_LEADER
         self.epoch = 0
+        self.is_held = False
+        """It came with a step of the metadata that is not applied yet."""
 
     def next(self, now_ms: int) -> FetchWanted | None:
         """Implements the follower."""
@@ -181,6 +183,7 @@ class Node:
         leader = self.leaders.get(partition.leader_id)
         is_prompt = leader is not None and leader.is_calm and not self.is_held
         self.real.follow(cast(Any, partition), partition.leader_id)
+        partition.is_held = self.is_held and before != partition.leader_id
         if is_prompt and leader is not None and trio.current_time() - self.held_at > CALM_SECONDS:
             await trio.sleep((NEW_PARTITION_WAIT_MS + 10) / 1000)
             assert leader.view[partition.key].leader_epoch == partition.epoch
@@ -221,6 +224,8 @@ class Node:
         self.is_held = not self.is_held
         self.held_at = trio.current_time()
         (self.real.hold if self.is_held else self.real.release)()
+        for partition in self.partitions.values():
+            partition.is_held = False
 
     async def metadata(self) -> None:
         self.real.metadata_changed()
@@ -236,6 +241,8 @@ class Node:
             if partition.leader_id == NO_LEADER:
                 assert lag is None
             else:
+                asked = self.leaders[partition.leader_id].view.get(key)
+                assert not partition.is_held or asked is None or asked.leader_epoch < partition.epoch
                 reported = self.leaders[partition.leader_id].reported.get(key, 0)
                 assert lag == max(0, reported - partition.log.log_end_offset)
 
@@ -270,6 +277,23 @@ class Node:
         await trio.sleep(5)
         assert ends == [each.log.log_end_offset for each in self.partitions.values()]
         assert not any(leader.requests for leader in self.leaders.values())
+
+
+@pytest.mark.feature("RE-02", "MB-05")
+async def test_a_leader_is_not_asked_before_a_step_of_the_metadata_is_applied(autojump_clock: object) -> None:
+    """Also one that is followed for the first time."""
+    async with trio.open_nursery() as nursery:
+        node = Node(lambda strategy: None, nursery)
+        await node.hold()
+        partition = node.partitions[KEYS[0]]
+        partition.leader_id = 1
+        node.real.follow(cast(Any, partition), 1)
+        await trio.sleep(2)
+        assert node.leaders[1].requests == []
+        await node.hold()
+        await trio.sleep(0.1)
+        assert node.leaders[1].view.keys() == {KEYS[0]}
+        nursery.cancel_scope.cancel()
 
 
 STEPS = ["follow", "follow", "follow", "produce", "produce", "time", "time", "trouble", "hold", "metadata"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -317,3 +318,21 @@ def test_a_follower_asks_as_the_plain_one(data: st.DataObject) -> None:
         steps = [*OFTEN, *ANSWERS, *[fitting[word]] * 12] if word in fitting else [*OFTEN, *OFTEN, *ANSWERS]
         getattr(pair, data.draw(st.sampled_from(steps)))()
         pair.check()
+
+
+@pytest.mark.feature("RE-13")
+def test_epochs_of_the_leader_are_asked_for_again_after_a_truncation() -> None:
+    """They were those from the former end of the log on."""
+    log: Any = SimpleNamespace(log_start_offset=0, local_log_start_offset=0, log_end_offset=5, latest_epoch=0)
+    log.end_offset_for_epoch = lambda epoch: (0, log.log_end_offset)
+    follower = Follower(log)
+    follower.start(0)
+    follower.ask_epochs()
+    assert follower.leaders_epochs == ((0, 5),)
+    wanted = follower.next(0)
+    assert isinstance(wanted, FetchWanted)
+    assert follower.answered(wanted, FetchAnswer(0, 0, 3), 0) == TruncateTo(3)
+    log.log_end_offset = 3
+    follower.truncated()
+    assert follower.leaders_epochs is None
+    assert follower.next(0) == FetchWanted(0, 3, 0, 0)

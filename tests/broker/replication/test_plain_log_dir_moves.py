@@ -380,3 +380,40 @@ def test_a_copy_that_is_as_long_but_not_the_same_is_copied_again(epoch: int, whe
             nursery.cancel_scope.cancel()
 
     trio.run(life, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+@pytest.mark.feature("RE-19", "TS-02")
+async def test_remote_records_are_not_copied(autojump_clock: object) -> None:
+    """The copy begins where the local part of the log does."""
+    values: list[Any] = [0, True]
+    async with trio.open_nursery() as nursery:
+        node = Node(lambda strategy: values.pop(0) if values else 1, nursery)
+        for _ in range(9):
+            node.write(0, 0, most=1)
+        node.log.set_high_watermark(9)
+        node.copy_to_remote()
+        assert 0 == node.state.start < node.state.local_start < 9
+        node.begin()
+        await node.finish()
+        assert node.swaps == 1 and node.log.segments[0].base_offset == node.state.local_start
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.feature("RE-19")
+async def test_a_log_that_is_never_quiet_is_moved_nevertheless(autojump_clock: object) -> None:
+    """Its last part is copied in one step, so that there is a moment at which both are alike."""
+    values: list[Any] = [0, False]
+    async with trio.open_nursery() as nursery:
+        node = Node(lambda strategy: values.pop(0) if values else 1, nursery)
+        for _ in range(9):
+            node.write(0, 0, most=1)
+        node.begin()
+        for _ in range(3_000):
+            node.write(0, 0, most=1)
+            node.accept()
+            await trio.sleep(0.0009)
+            if node.partition.log is not node.log:
+                break
+        assert node.partition.log is not node.log
+        node.check()
+        nursery.cancel_scope.cancel()

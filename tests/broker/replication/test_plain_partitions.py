@@ -36,7 +36,7 @@ from barnabas.settings.topic import TopicConfig
 from barnabas.storage.folder import Folder
 from barnabas.storage.log import PartitionLog
 from tests.examples import examples
-from tests.storage.rig import Rig
+from tests.storage.rig import Rig, heads, numbered
 
 SELF, LAG_MS = 1, 1_000
 NAMES = ["orders", "stock"]
@@ -439,3 +439,41 @@ def test_a_leader_is_certain_for_a_session_after_the_fetch_of_a_follower() -> No
     broker.now_ms += 1
     partition.wake_if_forgotten()
     assert partition.is_forgotten and looked == ["orders-0"]
+
+
+@pytest.mark.feature("RE-18", "MB-05")
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_log_that_had_no_room_is_opened_later_if_its_partition_is_still_there(gone: bool) -> None:
+    broker = Broker(lambda strategy: None)
+    one = PartitionImage((1, 2), (bytes(16),) * 2, (1, 2), leader=1)
+    broker.topics = {TOPIC_ID: TopicImage("orders", TOPIC_ID, {0: one})}
+    broker.store.fails = True
+    broker.apply()
+    assert broker.real.is_offline("orders", 0) and broker.real.find(TOPIC_ID, 0) is None
+    broker.store.fails = False
+    if gone:
+        broker.topics = {}
+        broker.apply()
+    broker.real.open_postponed(TOPIC_ID, 0)
+    assert (broker.real.find(TOPIC_ID, 0) is None) == gone and not broker.real.is_offline("orders", 0)
+
+
+@pytest.mark.feature("RE-03", "RE-07", "MB-03")
+def test_a_fenced_broker_is_no_longer_waited_for() -> None:
+    """It has caught up, so it might join the ISR; a broker that is fenced may not."""
+    broker = Broker(lambda strategy: 0)
+    one = PartitionImage((1, 2), (bytes(16),) * 2, (1,), leader=1)
+    broker.topics = {TOPIC_ID: TopicImage("orders", TOPIC_ID, {0: one})}
+    broker.apply()
+    partition = broker.real.find(TOPIC_ID, 0)
+    assert partition is not None
+    partition.follower_read(FollowerFetch(2, broker.brokers[2].epoch, 0, 0), ReadRequest(FetchKind.REPLICA, 0, 100))
+    proposal = partition.replica.pending_isr_change
+    assert proposal is not None
+    partition.isr_change_answered(proposal, ErrorCode.OPERATION_NOT_ATTEMPTED)
+    buffer = bytearray(numbered(0))
+    partition.append(buffer, heads(buffer), 1)
+    assert partition.log.high_watermark == 0
+    broker.brokers[2] = replace(broker.brokers[2], fenced=True)
+    broker.apply()
+    assert partition.log.high_watermark == 1

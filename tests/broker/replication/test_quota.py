@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from barnabas.broker.replication.quota import ReplicationQuota, ThrottledReplicas
 from barnabas.broker.replication.throttles import ReplicationThrottles
 from barnabas.runtime.quotas.rate import QuotaWindows
+from barnabas.settings.topic import TopicConfig
 
 pytestmark = pytest.mark.feature("RE-20")
 
@@ -90,3 +91,32 @@ def test_a_replica_in_sync_is_never_held_back() -> None:
     assert not throttles.leader.holds_back(("other", 0), 0, in_sync=False)
     throttles.set_rates({}, {})
     assert not throttles.leader.holds_back(("t", 0), 0, in_sync=False), "the limit was removed"
+
+
+@given(st.lists(st.sampled_from(["leader", "follower", "log dirs"]), unique=True), st.booleans())
+def test_each_limit_is_of_its_own(limited: list[str], is_default: bool) -> None:
+    keys = {
+        "leader": "leader.replication.throttled.rate",
+        "follower": "follower.replication.throttled.rate",
+        "log dirs": "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
+    rates = {keys[name]: "10" for name in limited}
+    throttles = ReplicationThrottles(QuotaWindows(2, 1_000), QuotaWindows(5, 1_000))
+    quotas = {"leader": throttles.leader.quota, "follower": throttles.follower.quota, "log dirs": throttles.log_dirs}
+    throttles.set_rates(rates if is_default else {}, {} if is_default else rates)
+    for quota in quotas.values():
+        quota.record(50, 0)
+    assert {name for name, quota in quotas.items() if quota.is_exceeded(0)} == {*limited}
+    assert {name for name, quota in quotas.items() if quota.rate(3_000)} == {"log dirs"}, "its samples last longer"
+
+
+def test_topics_name_their_throttled_replicas() -> None:
+    throttles = ReplicationThrottles(QuotaWindows(), QuotaWindows())
+    config = TopicConfig(
+        leader_replication_throttled_replicas=("0:1", "1:2"), follower_replication_throttled_replicas=("2:1",)
+    )
+    throttles.set_topic("t", config, 1)
+    sides = (throttles.leader.replicas, throttles.follower.replicas)
+    assert [[index for index in range(4) if ("t", index) in side] for side in sides] == [[0], [2]]
+    throttles.keep({"u": None})
+    assert not any(sides)

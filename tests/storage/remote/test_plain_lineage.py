@@ -74,7 +74,7 @@ def some_copies(draw: Any, logs: list[Log]) -> list[Copy]:
 @pytest.mark.feature("TS-02", "TS-06", "TS-07")
 @settings(max_examples=examples(200))
 @given(st.data(), histories())
-def test_what_is_remote_of_a_log_is_what_its_leaders_have_copied(data: st.DataObject, logs: list[Log]) -> None:
+def test_a_log_is_remote_as_far_as_its_leaders_have_copied_it(data: st.DataObject, logs: list[Log]) -> None:
     draw, own = data.draw, logs[-1]
     copies = some_copies(draw, logs)
     known = copied(*(each.segment for each in copies))
@@ -82,7 +82,7 @@ def test_what_is_remote_of_a_log_is_what_its_leaders_have_copied(data: st.DataOb
     entries = sorted(epochs_in(own, start, len(own)).items())
     epochs = LeaderEpochs(entries)
     if draw(st.booleans()):
-        epochs.assign(own[-1] + 1, len(own))  # of a leader that has written nothing
+        epochs.assign(len(logs), len(own))  # of a leader that has written nothing
     end = len(own)
     has = {(offset, each.log[offset]) for each in copies for offset in range(each.start, each.end)}
 
@@ -140,7 +140,7 @@ def test_a_copy_is_clean_as_far_as_the_log_is_that_of_its_leader(data: st.DataOb
 @pytest.mark.feature("TS-05", "CR-04")
 @settings(max_examples=examples(200))
 @given(st.data(), histories())
-def test_what_is_cleaned_again_begins_at_the_log_start_and_has_no_gap(data: st.DataObject, logs: list[Log]) -> None:
+def test_a_row_begins_at_the_log_start_and_has_no_gap(data: st.DataObject, logs: list[Log]) -> None:
     """The copies lie behind each other; some are of logs that did not survive, and some are missing."""
     draw, own = data.draw, logs[-1]
     known, chain, offset = PartitionSegments(KEY), list[tuple[Copy, int]](), 0

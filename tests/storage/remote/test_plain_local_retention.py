@@ -1,4 +1,4 @@
-"""What leaves the disk of a tiered log beside a count of it, segment by segment."""
+"""Local retention of a tiered log beside a count of it, segment by segment."""
 
 from __future__ import annotations
 
