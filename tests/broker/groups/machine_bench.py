@@ -206,6 +206,10 @@ class Bench:
     def delete_topic(self, name: str) -> None:
         self._change_metadata([RemoveTopicRecord(topic_id=self.image.topics.by_name[name].id)])
 
+    def add_partition(self, name: str) -> None:
+        topic = self.image.topics.by_name[name]
+        self._change_metadata([_partition(topic.id, len(topic.partitions))])
+
     def recreate_topic(self, name: str) -> bytes:
         """Delete and recreate it in one step."""
         self._topics += 1
@@ -226,13 +230,14 @@ class Bench:
 def _creation(name: str, topic_id: bytes, partitions: int) -> list[Any]:
     return [
         TopicRecord(name=name, topic_id=topic_id),
-        *[
-            PartitionRecord(
-                partition_id=index, topic_id=topic_id, replicas=[1], isr=[1], leader=1, directories=[bytes(16)]
-            )
-            for index in range(partitions)
-        ],
+        *(_partition(topic_id, index) for index in range(partitions)),
     ]
+
+
+def _partition(topic_id: bytes, index: int) -> PartitionRecord:
+    return PartitionRecord(
+        partition_id=index, topic_id=topic_id, replicas=[1], isr=[1], leader=1, directories=[bytes(16)]
+    )
 
 
 def decoded(written: Written) -> tuple[Message, Message | None]:
