@@ -28,6 +28,8 @@ and joined again.
 """
 PENDING_JOIN_WAIT_MS = 500
 """Extra wait, after the initial rebalance delay, for members that were sent MEMBER_ID_REQUIRED."""
+ABSENT_WAIT_MS = 500
+"""Minimum wait for static members of which none has rejoined. Their rebalance timeout may be 0."""
 
 
 class ClassicRebalances:
@@ -70,7 +72,7 @@ class ClassicRebalances:
         elif group.has_all_joined():
             self.complete_join(group, outcome, now)
         else:
-            self._schedule_join_end(group, now)
+            self._schedule_join_end(group, group.rebalance_timeout_ms, now)
 
     def _initial_delay_ms(self) -> int:
         return self._context.settings().group_initial_rebalance_delay_ms
@@ -99,8 +101,8 @@ class ClassicRebalances:
             self.complete_join(group, outcome, now)
         return outcome
 
-    def _schedule_join_end(self, group: ClassicGroup, now: Now) -> None:
-        deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
+    def _schedule_join_end(self, group: ClassicGroup, wait_ms: int, now: Now) -> None:
+        deadline_ms = now.monotonic_ms + wait_ms
         self._timers.schedule(_join_key(group.group_id), deadline_ms, partial(self._end_join, group.group_id))
 
     def _end_join(self, group_id: str, now: Now) -> Outcome:
@@ -129,7 +131,7 @@ class ClassicRebalances:
             self.forget(group, member_id)
         if not group.elect_joined_leader() and group.members:
             log.info("group %s: no member rejoined; waits until its static members expire", group.group_id)
-            self._schedule_join_end(group, now)
+            self._schedule_join_end(group, max(group.rebalance_timeout_ms, ABSENT_WAIT_MS), now)
             return
         group.begin_generation(now)
         note_generation(outcome.notes, group, late)

@@ -40,13 +40,17 @@ class Upgrades(KindChanges):
     policy = "upgrade"
 
     def _check(self, group: ClassicGroup) -> None:
-        """Raises KafkaError GROUP_ID_NOT_FOUND."""
+        """Raises KafkaError: GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED if there is no room for the new member."""
         if not self._are_enabled:
             raise cannot_upgrade(group, "online upgrade is disabled")
         if not group.is_of_consumers:
             raise cannot_upgrade(group, "the group does not use the consumer embedded protocol")
-        if len(group.members) > self._context.settings().group_consumer_max_size:
+        most = self._context.settings().group_consumer_max_size
+        if len(group.members) > most:
             raise cannot_upgrade(group, "the group size exceeds the consumer group maximum size")
+        if len(group.members) == most:
+            message = f"The consumer group has reached its maximum capacity of {most} members."
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
     def _members(self, group: ClassicGroup) -> Stepwise[list[ConsumerMember]]:
         """Raises KafkaError GROUP_ID_NOT_FOUND."""
@@ -58,7 +62,9 @@ class Upgrades(KindChanges):
     # -- at once
 
     def upgrade(self, group: ClassicGroup, update: Update) -> ConsumerGroup:
-        """Returns the group that replaces it; `update` gets its records. Raises KafkaError GROUP_ID_NOT_FOUND."""
+        """Returns the group that replaces it; `update` gets its records. Raises KafkaError: GROUP_ID_NOT_FOUND,
+        GROUP_MAX_SIZE_REACHED.
+        """
         self._check(group)
         members = at_once(self._members(group))
         update.answers += self._classic.interrupt(group)
@@ -100,10 +106,6 @@ class Upgrades(KindChanges):
         GROUP_MAX_SIZE_REACHED.
         """
         self._check(group)
-        most = self._context.settings().group_consumer_max_size
-        if len(group.members) >= most:
-            message = f"The consumer group has reached its maximum capacity of {most} members."
-            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
         conversion = Conversion(group.group_id, now, reply)
         self._conversions.begin(conversion, self._turns(conversion, group, join, reply))
 

@@ -1,4 +1,4 @@
-"""A classic group as a plain value, and what requests and timers make of it (KIP-62, KIP-134, KIP-345, KIP-394, KIP-814).
+"""A classic group as a plain value, and what requests and timers make of it (KIP-62, 134, 345, 394, 814).
 
 It lists the answers that it expects and the decision notes, in order, and what its log holds.
 """
@@ -15,7 +15,7 @@ from barnabas.protocol.messages.sync_group import SyncGroupResponse
 
 E = ErrorCode
 GROUP = "readers"
-NEW_MEMBER_MS, PENDING_MS = 300_000, 500
+NEW_MEMBER_MS, PENDING_MS, ABSENT_MS = 300_000, 500, 500
 EMPTY, PREPARING, COMPLETING, STABLE = "Empty", "PreparingRebalance", "CompletingRebalance", "Stable"
 
 Protocols = tuple[tuple[str, bytes], ...]
@@ -94,7 +94,9 @@ class PlainClassic:
         self.state, self.since_ms = state, self.wall_ms
 
     def holder(self, instance: str | None) -> str | None:
-        return next((name for name, it in self.members.items() if instance is not None and it.instance == instance), None)
+        return next(
+            (name for name, it in self.members.items() if instance is not None and it.instance == instance), None
+        )
 
     def stranger(self, name: str, instance: str | None) -> ErrorCode | None:
         if instance is not None and self.holder(instance) not in (None, name):
@@ -143,7 +145,15 @@ class PlainClassic:
             self.leader,
             self.since_ms,
             tuple(
-                (name, it.instance, it.client, it.rebalance_ms, it.session_ms, it.metadata(self.protocol), it.assignment)
+                (
+                    name,
+                    it.instance,
+                    it.client,
+                    it.rebalance_ms,
+                    it.session_ms,
+                    it.metadata(self.protocol),
+                    it.assignment,
+                )
                 for name, it in self.members.items()
             ),
         )
@@ -173,7 +183,9 @@ class PlainClassic:
             return name in self.joined or len(self.joined) < self.size
         return self.state == EMPTY or name in self.members or len(self.members) < self.size
 
-    def join(self, number: int, request: JoinGroupRequest, version: int, client: tuple[str, str], new: str) -> ErrorCode | None:
+    def join(
+        self, number: int, request: JoinGroupRequest, version: int, client: tuple[str, str], new: str
+    ) -> ErrorCode | None:
         """`new`: the id that a new member gets. Returns the error of a refusal."""
         name, instance = request.member_id, request.group_instance_id
         protocols = tuple((it.name, it.metadata) for it in request.protocols)
@@ -258,9 +270,7 @@ class PlainClassic:
             ]
         return response
 
-    def replaces(
-        self, old: str, new: str, said: PlainMember, number: int, version: int, reason: str | None
-    ) -> None:
+    def replaces(self, old: str, new: str, said: PlainMember, number: int, version: int, reason: str | None) -> None:
         """A static member has returned without its id."""
         member, leader = self.members[old], self.leader
         instance, why = member.instance, f"reason given: {reason or 'not provided'}"
@@ -335,7 +345,7 @@ class PlainClassic:
         for name in late:
             self.forgets(name)
         if self.members and not self.joined:
-            self.awaits_joins(self.rebalance_ms)
+            self.awaits_joins(max(self.rebalance_ms, ABSENT_MS))
             return
         if self.members and self.members[self.leader or ""].join is None:
             self.leader = self.joined[0]
@@ -344,14 +354,14 @@ class PlainClassic:
         self.unsynced.clear()
         self.reads_topics()
         self.moves(COMPLETING if self.members else EMPTY)
-        names = ", ".join(late)
+        names, count = ", ".join(late), len(self.members)
         if not self.members:
             cause = f"no member remains: {names} did not rejoin" if late else "no member remains"
             self.note(f"group {GROUP} is empty in generation {self.generation}", cause)
             self.write()
             return
         self.note(
-            f"group {GROUP} begins generation {self.generation} with {len(self.members)} members, {self.leader} assigns",
+            f"group {GROUP} begins generation {self.generation} with {count} members, {self.leader} assigns",
             f"the rebalance timeout is over, and {names} did not join" if late else "all have joined",
         )
         for name, member in self.members.items():

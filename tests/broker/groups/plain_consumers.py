@@ -1,5 +1,5 @@
-"""A consumer group (KIP-848) as a plain value, without records, counters or caches: what its members have, what they want,
-and what one heartbeat makes of it.
+"""A consumer group (KIP-848) as a plain value, without records, counters or caches: what its members have and want, and
+what one heartbeat makes of it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Histories of a classic group beside a plain one: members join, sync, send heartbeats, leave, return, fall silent and send
-what they must not; writes fail; coordinators move. Each seed is another one.
+"""Histories of a classic group beside a plain one: members join, sync, send heartbeats, leave, return, fall silent and
+send what they must not; writes fail; coordinators move. Each seed is another one.
 """
 
 from __future__ import annotations
@@ -321,7 +321,11 @@ class History:
                 plain.begins(f"{', '.join(gone)} left")
             else:
                 plain.goes_on()
-        response = LeaveGroupResponse(members=results) if version >= 3 else LeaveGroupResponse(error_code=results[0].error_code)
+        response = (
+            LeaveGroupResponse(members=results)
+            if version >= 3
+            else LeaveGroupResponse(error_code=results[0].error_code)
+        )
         if self.fails:
             self.unwritten()
             response = LeaveGroupResponse(error_code=BROKEN.code)
@@ -419,7 +423,7 @@ class History:
         found = bench.machine.classic.find(GROUP)
         timers = {key: it[0] for key, it in bench.timers.waiting.items() if "classic" in str(key)}
         if plain is None or found is None:
-            assert plain is found is None and not timers
+            assert plain is None and found is None and not timers
             assert bench.machine.groups.memory.held_bytes == 0
             return
         self.rebalances, plain.rebalances = self.rebalances + plain.rebalances, 0
@@ -460,7 +464,8 @@ class History:
         assert (described.group_state, described.protocol_type) == (plain.state, plain.kind)
         assert described.protocol_data == ((plain.protocol or "") if is_stable else "")
         assert [(it.member_id, it.member_metadata, it.member_assignment) for it in described.members] == [
-            (name, it.metadata(plain.protocol) if is_stable else b"", it.assignment) for name, it in plain.members.items()
+            (name, it.metadata(plain.protocol) if is_stable else b"", it.assignment)
+            for name, it in plain.members.items()
         ]
 
 

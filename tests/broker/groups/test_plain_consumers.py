@@ -1,5 +1,6 @@
-"""Histories of a consumer group beside a plain one: members join, stay, change what they want, leave and fall silent, some
-of them static; topics come, grow and go; patterns are searched; writes fail; coordinators move. Each seed is another one.
+"""Histories of a consumer group beside a plain one: members join, stay, change what they want, leave and fall silent,
+some of them static; topics come, grow and go; patterns are searched; writes fail; coordinators move. Each seed is
+another one.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from tests.broker.groups.plain_consumers import (
     Resolved,
     Step,
     by_topic,
-    plain_member,
     places_of,
+    plain_member,
 )
 
 pytestmark = pytest.mark.feature("CG-13", "CG-14", "CG-15", "CG-04")
@@ -255,7 +256,9 @@ class History:
         wanted = list(group.patterns)
         if wanted and (is_new or last.patterns) and self.is_search_due(last, wanted, is_new):
             image = self.bench.image
-            found = {it: frozenset(filter(client.may_describe, MATCHING[it] & image.topics.by_name.keys())) for it in wanted}
+            found = {
+                it: frozenset(filter(client.may_describe, MATCHING[it] & image.topics.by_name.keys())) for it in wanted
+            }
             self.search = (self.now_ms, image.offset, WALL_MS + self.now_ms, found)
         return old != new, old != new and not is_new and (not new or new in last.resolved)
 
@@ -387,7 +390,11 @@ class History:
         if member is not None and chance.random() < 0.15:
             epoch = max(member.previous_epoch, 0)
         request = ConsumerGroupHeartbeatRequest(
-            group_id=GROUP, member_id=name, member_epoch=epoch, instance_id=instance, topic_partitions=self.some_places(member)
+            group_id=GROUP,
+            member_id=name,
+            member_epoch=epoch,
+            instance_id=instance,
+            topic_partitions=self.some_places(member),
         )
         if epoch == 0:
             request.rebalance_timeout_ms, request.topic_partitions = REBALANCE_MS, []
@@ -620,7 +627,8 @@ class History:
         assert {name: plain_member(it) for name, it in found.members.items()} == group.members
         assert {name: places_of(it) for name, it in found.targets.items()} == group.targets
         resolved = {pattern: Resolved(*it) for pattern, it in found.subscribed.resolved.items()}
-        assert list(resolved.items()) == list(group.resolved.items())
+        assert resolved == group.resolved
+        assert [it.at_ms for it in resolved.values()] == [it.at_ms for it in group.resolved.values()]
         assert found.must_reassign == group.must_reassign
         assert {name for name in TOPICS if found.is_subscribed_to(name)} == group.topics() & set(TOPICS)
         static = found.static_member("one")

@@ -22,14 +22,11 @@ from tests.broker.groups.consumer_rig import GROUP
 
 T = TypeVar("T")
 STEP = 12
-TOPICS = TopicsImage(
-    {
-        name: TopicImage(
-            name, number.to_bytes(16, "big"), {it: PartitionImage((1,), (bytes(16),), (1,)) for it in range(2 * number)}
-        )
-        for number, name in enumerate(("news", "sport", "art", "food"), 1)
-    }
-)
+IMAGES = [
+    TopicImage(name, bytes([place]) * 16, {it: PartitionImage((1,), (bytes(16),), (1,)) for it in range(2 * place)})
+    for place, name in enumerate(("news", "sport", "art", "food"), 1)
+]
+TOPICS = TopicsImage({it.name: it for it in IMAGES}, {it.id: it for it in IMAGES})
 
 
 def taken(work: Stepwise[T]) -> tuple[T, int]:
@@ -84,11 +81,15 @@ def group_of(chance: random.Random) -> ConsumerGroup:
 def test_an_assignor_gets_all_members_their_topics_and_last_targets(seed: int) -> None:
     chance = random.Random(seed)
     group = group_of(chance)
-    joins = ConsumerMember("new", instance_id=chance.choice([None, "i1", "i2", "other"]), topic_names=frozenset(["art"]))
+    joins = ConsumerMember(
+        "new", instance_id=chance.choice([None, "i1", "i2", "other"]), topic_names=frozenset(["art"])
+    )
     again = ConsumerMember("m0", instance_id=chance.choice([None, "i0"]), topic_names=frozenset(["food", "gone"]))
     member = chance.choice([joins, again])
     members = members_with(group, member)
-    replaced = [it for it in group.members.values() if member.instance_id is not None and it.instance_id == member.instance_id]
+    replaced = [
+        it for it in group.members.values() if member.instance_id is not None and it.instance_id == member.instance_id
+    ]
     expected = {name: it for name, it in group.members.items() if it not in replaced}
     expected[member.member_id] = member
     assert list(members.items()) == list(expected.items())
@@ -104,7 +105,11 @@ def test_an_assignor_gets_all_members_their_topics_and_last_targets(seed: int) -
     specs, counts = {}, {}
     for name, it in expected.items():
         ids = frozenset(TOPICS.by_name[topic].id for topic in it.topic_names if topic != "gone")
-        owner = name if it.instance_id is None else next((old.member_id for old in group.members.values() if old.instance_id == it.instance_id), "")
+        owner = (
+            name
+            if it.instance_id is None
+            else next((old.member_id for old in group.members.values() if old.instance_id == it.instance_id), "")
+        )
         specs[name] = MemberSpec(it.instance_id, ids, group.targets.get(owner, {}))
         counts.update({topic_id: len(TOPICS.by_id[topic_id].partitions) for topic_id in ids})
     assert given == [GroupSpec(specs, counts)]

@@ -1,6 +1,7 @@
-"""Histories of transactional ids beside plain rules: every answer, record, marker, decision note and timer. Producers of all
-versions begin, add, verify and end; some come back, some are late, some claim what others prepared; markers hang, writes
-fail, producer ids run out, coordinators move. Each seed is another one.
+"""Histories of transactional ids beside plain rules: every answer, record, marker, decision note and timer.
+
+Producers of all versions begin, add, verify and end; some come back, some are late, some claim what others prepared;
+markers hang, writes fail, producer ids run out, coordinators move. Each seed is another one.
 """
 
 from __future__ import annotations
@@ -122,9 +123,11 @@ class History:
 
     def decided(self, names: list[str]) -> None:
         """The results are written; partitions learn of them."""
-        self.markers += [(name, ProducerStamp(it.producer_id, it.producer_epoch)) for name in names for it in [self.plain[name]]]
-        if not self.shell.markers_hang:
-            self.take_markers()
+        ended = [(name, ProducerStamp(self.plain[name].producer_id, self.plain[name].producer_epoch)) for name in names]
+        for each in ended:
+            self.markers.append(each)
+            if not self.shell.markers_hang:
+                self.take_markers()
 
     def take_markers(self) -> None:
         markers, self.markers = self.markers, []
@@ -152,13 +155,18 @@ class History:
         more = {"enable2_pc": chance.random() < 0.4, "keep_prepared_txn": chance.random() < 0.3}
         asked = shell.init(had, name, timeout_ms, **more)
         try:
-            self.wanted[asked] = E.NONE, self.initialize(name, had, timeout_ms, more["enable2_pc"], more["keep_prepared_txn"])
+            self.wanted[asked] = (
+                E.NONE,
+                self.initialize(name, had, timeout_ms, more["enable2_pc"], more["keep_prepared_txn"]),
+            )
         except Refused as refused:
             self.wanted[asked] = refused.code, None
         if asked.error is E.NONE:
             self.had.append(asked.producer)
 
-    def initialize(self, name: str, had: ProducerStamp | None, timeout_ms: int, two_phase: bool, keep: bool) -> ProducerStamp:
+    def initialize(
+        self, name: str, had: ProducerStamp | None, timeout_ms: int, two_phase: bool, keep: bool
+    ) -> ProducerStamp:
         shell = self.shell
         is_possible = shell.settings.transaction_two_phase_commit_enable
         if not name or (had is not None and (had.producer_id == -1) != (had.producer_epoch == -1)):
@@ -364,7 +372,9 @@ class History:
                 state=S.COMPLETE_COMMIT if commits else S.COMPLETE_ABORT,
                 producer_id=after.producer_id,
                 producer_epoch=after.producer_epoch,
-                previous_producer_id=before.producer_id if before.next_producer_id == -1 else before.previous_producer_id,
+                previous_producer_id=before.producer_id
+                if before.next_producer_id == -1
+                else before.previous_producer_id,
                 next_producer_id=-1,
                 next_producer_epoch=-1,
                 partitions=frozenset(),
@@ -520,7 +530,9 @@ class History:
 
     def expire(self) -> None:
         old = [
-            name for name, it in self.plain.items() if it.state in AT_REST and self.wall_ms - it.updated_ms >= EXPIRES_MS
+            name
+            for name, it in self.plain.items()
+            if it.state in AT_REST and self.wall_ms - it.updated_ms >= EXPIRES_MS
         ]
         self.schedule("expiry", "", EXPIRY_CHECK_MS)
         if old and self.is_broken:
@@ -538,7 +550,9 @@ class History:
         if before is None or before.state not in AT_REST or before.producer_epoch >= LAST_EPOCH - 1:
             return
         epoch = LAST_EPOCH - self.chance.choice([0, 1, 2])
-        aged = replace(before, state=S.EMPTY, producer_epoch=epoch, started_ms=-1, previous_producer_id=before.producer_id)
+        aged = replace(
+            before, state=S.EMPTY, producer_epoch=epoch, started_ms=-1, previous_producer_id=before.producer_id
+        )
         self.shell._append(aged.record(self.shell.level))
         self.write(name, aged)
 
@@ -581,7 +595,9 @@ class History:
         assert [(it.what, it.cause) for it in decided] == self.notes
         self.notes = []
         machine = shell.machine
-        assert {it.transactional_id: it for it in machine.transactions} == self.plain and len(machine) == len(self.plain)
+        assert {it.transactional_id: it for it in machine.transactions} == self.plain and len(machine) == len(
+            self.plain
+        )
         assert [(it.transactional_id, it.producer) for it in shell.on_their_way] == self.markers
         for (kind, name), (at_ms, _, _) in self.timers.items():
             assert shell.timers.deadline_ms((name, kind) if name else kind) == at_ms
