@@ -83,19 +83,20 @@ class Bench:
         self.log: list[Written | Marker] = []
         self.broken: KafkaError | None = None
         """If set, every append fails."""
-        self._topics = 0
+        self._topics = self._coordinators = 0
         self.share_states = AskedShareStates()
         self.events = GroupEvents()
         self.decisions = Decisions("broker-1", lambda: WALL_MS + self.monotonic_ms)
         self._begin()
 
     def _begin(self) -> None:
+        self._coordinators += 1
         self.timers = Timers()
         self.machine = GroupMachine(
             GroupContext(
                 GroupDirectory(),
                 self.timers,
-                random.Random(1),
+                random.Random(self._coordinators),
                 lambda: self.settings,
                 lambda: self.image,
                 self.share_states,

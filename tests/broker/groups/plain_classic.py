@@ -47,7 +47,7 @@ class Written:
     generation: int
     protocol: str | None
     leader: str | None
-    since_ms: int
+    since_ms: int | None
     members: tuple[tuple[str, str | None, tuple[str, str], int, int, bytes, bytes], ...]
 
 
@@ -62,7 +62,8 @@ class PlainClassic:
     state: str = EMPTY
     is_first: bool = False
     """Preparing the first generation since the group was empty."""
-    since_ms: int = 0
+    since_ms: int | None = 0
+    """None if an old record does not have it."""
     generation: int = 0
     kind: str = ""
     protocol: str | None = None

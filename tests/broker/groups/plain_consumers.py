@@ -37,6 +37,8 @@ class PlainMember:
     assigned: dict[Place, int] = field(default_factory=dict)
     """With the member epoch in which it was assigned."""
     revoking: dict[Place, int] = field(default_factory=dict)
+    classic: tuple[int, tuple[tuple[str, bytes], ...]] | None = None
+    """Of a member with the classic protocol: its session timeout, its protocols and their metadata."""
 
     @property
     def held(self) -> set[Place]:
@@ -144,8 +146,10 @@ class PlainGroup:
 
     @property
     def memory_bytes(self) -> int:
-        names = [name for it in self.members.values() for name in (*it.names, it.pattern) if name]
-        return MEMBER_BYTES * len(self.members) + sum(NAME_BYTES + len(name) for name in names)
+        members = self.members.values()
+        names = [NAME_BYTES + len(name) for it in members for name in (*it.names, it.pattern) if name]
+        metadata = [len(data) for it in members if it.classic is not None for _, data in it.classic[1]]
+        return MEMBER_BYTES * len(members) + sum(names) + sum(metadata)
 
 
 def by_topic(places: Iterable[Place]) -> Partitions:
@@ -226,4 +230,10 @@ def plain_member(member: ConsumerMember) -> PlainMember:
         member.state,
         {(topic_id, number): at for topic_id, owned in member.assigned.items() for number, at in owned.items()},
         {(topic_id, number): at for topic_id, owned in member.revoking.items() for number, at in owned.items()},
+        None
+        if member.classic is None
+        else (
+            member.classic.session_timeout_ms,
+            tuple((it.name, it.metadata) for it in member.classic.supported_protocols),
+        ),
     )

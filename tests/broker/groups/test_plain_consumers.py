@@ -6,6 +6,7 @@ another one.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -66,9 +67,12 @@ class History:
         self.chance = chance = random.Random(seed)
         self.interval_ms = chance.choice([0, INTERVAL_MS])
         self.in_turns = seed % 4 == 3
+        self.fickleness = chance.choice([0.1, 0.1, 0.4])
+        """How often members want another pattern."""
         self.bench = Bench(
             group__consumer__assignment__interval__ms=str(self.interval_ms),
             group__consumer__max__size=str(SIZE),
+            group__consumer__migration__policy="upgrade",
             group__consumer__regex__refresh__interval__ms=str(SEARCH_AGAIN_MS),
             offsets__retention__check__interval__ms=str(2**50),
         )
@@ -90,6 +94,10 @@ class History:
     @property
     def now_ms(self) -> int:
         return self.bench.monotonic_ms
+
+    def soft_state(self) -> list[dict[str, Any]]:
+        """By member; lost with the coordinator."""
+        return [self.sessions, self.revocations]
 
     def note(self, what: str, cause: str) -> None:
         self.notes.append((what, cause))
@@ -128,8 +136,9 @@ class History:
         holder = group.holder(instance)
         if instance is not None:
             if epoch == 0:
-                is_held = holder is not None and group.members[holder].epoch != LEFT_FOR_A_WHILE
-                return E.UNRELEASED_INSTANCE_ID if is_held else None
+                held = None if holder is None else group.members[holder]
+                is_away = held is None or held.classic is not None or held.epoch == LEFT_FOR_A_WHILE
+                return None if is_away else E.UNRELEASED_INSTANCE_ID
             if holder is None:
                 return E.UNKNOWN_MEMBER_ID
             if holder != name:
@@ -152,17 +161,34 @@ class History:
 
     def joins_or_stays(self, group: PlainGroup, request: ConsumerGroupHeartbeatRequest, client: Client) -> PlainMember:
         """Changes the group; returns the member as it was."""
-        name, last = request.member_id, group.copy()
-        before = group.members.get(name, PlainMember())
+        name = request.member_id
         holder = group.holder(request.instance_id) if request.member_epoch == 0 else None
+        before = self.changes(
+            group, name, holder, lambda it: with_request(it, request, client), reported_by(request), client
+        )
+        self.sessions[name] = self.now_ms + SESSION_MS
+        return before
+
+    def changes(
+        self,
+        group: PlainGroup,
+        name: str,
+        holder: str | None,
+        say: Callable[[PlainMember], PlainMember],
+        reported: set[Place] | None,
+        client: Client,
+    ) -> PlainMember:
+        """A member says what it wants and has; `holder` is the static member that it replaces."""
+        last = group.copy()
+        before = group.members.get(name, PlainMember())
         if holder is not None:
             before = replace(group.members[holder], epoch=0, previous_epoch=0)
             if holder != name:
-                came = f"static member {request.instance_id} returned as {name}"
+                came = f"static member {before.instance} returned as {name}"
                 self.note(f"member {holder} of group {GROUP} is fenced", came)
                 del group.members[holder]
             group.targets[name] = group.targets.pop(holder, set())
-        after = group.members[name] = with_request(before, request, client)
+        after = group.members[name] = say(before)
         pattern_changed, is_resolved = self.change_pattern(group, last, before.pattern, name, client)
         names_changed = before.names != after.names
         cause = ""
@@ -178,14 +204,12 @@ class History:
         epoch, target = self.assign(group, last, name)
         topics = self.bench.image.topics.by_name
         ids = {topics[it].id for it in group.topics_of(after) if it in topics}
-        changed = names_changed or pattern_changed
-        step = Step(epoch, target, ids, changed, reported_by(request), last.owned())
+        step = Step(epoch, target, ids, names_changed or pattern_changed, reported, last.owned())
         done = group.members[name] = step.of(after)
-        if done != after and done.state is UNREVOKED:
-            self.revocations[name] = (self.now_ms + done.rebalance_ms, done.epoch)
-        elif done != after:
+        if done != after and done.classic is None:
             self.revocations.pop(name, None)
-        self.sessions[name] = self.now_ms + SESSION_MS
+            if done.state is UNREVOKED:
+                self.revocations[name] = (self.now_ms + done.rebalance_ms, done.epoch)
         return before
 
     def next_epoch(self, group: PlainGroup, cause: str) -> None:
@@ -330,10 +354,10 @@ class History:
             return
         name, epoch = request.member_id, request.member_epoch
         before, group = self.group, (self.group or PlainGroup()).copy()
-        noted, sessions, revocations = len(self.notes), dict(self.sessions), dict(self.revocations)
+        noted, kept = len(self.notes), [dict(it) for it in self.soft_state()]
         was = None
         if epoch == -1:
-            self.remove(group, name, f"{name} left")
+            self.remove(group, [name], f"{name} left")
         elif epoch == LEFT_FOR_A_WHILE:
             member = group.members[name]
             group.members[name] = replace(member, epoch=epoch, revoking={}, assigned=dict.fromkeys(member.assigned, 0))
@@ -344,7 +368,9 @@ class History:
             assert isinstance(answer, KafkaError) and answer.code is BROKEN.code
             del self.notes[noted:]
             if was is None:
-                self.sessions, self.revocations = sessions, revocations
+                for now, then in zip(self.soft_state(), kept, strict=True):
+                    now.clear()
+                    now.update(then)
             elif before is not None:
                 before.checked = group.checked
         else:
@@ -402,7 +428,7 @@ class History:
             request.rebalance_timeout_ms = chance.choice([REBALANCE_MS, 2 * REBALANCE_MS])
         if epoch == 0 or chance.random() < 0.15:
             request.subscribed_topic_names = chance.sample(TOPICS, chance.choice([0, 1, 2, 2]))
-        if chance.random() < (0.3 if epoch == 0 else 0.1):
+        if chance.random() < (0.3 if epoch == 0 else self.fickleness):
             request.subscribed_topic_regex = chance.choice(["", *PATTERNS])
         if chance.random() < 0.15:
             request.server_assignor = chance.choice(["uniform", "range", "range", "best"])
@@ -445,15 +471,16 @@ class History:
 
     # -- members that go
 
-    def remove(self, group: PlainGroup, name: str, cause: str) -> None:
-        del group.members[name]
-        group.targets.pop(name, None)
+    def remove(self, group: PlainGroup, names: list[str], cause: str) -> None:
+        for name in names:
+            del group.members[name]
+            group.targets.pop(name, None)
+            self.forget(name)
         group.resolved = {pattern: it for pattern, it in group.resolved.items() if pattern in group.patterns}
         group.epoch += 1
         group.metadata_hash, group.must_reassign = self.hash_of(group.topics()), False
         left = len(group.members)
         self.note(f"group {GROUP} begins epoch {group.epoch}", f"{cause}; {left or 'no'} members remain")
-        self.forget(name)
 
     def forget(self, name: str) -> None:
         self.sessions.pop(name, None)
@@ -462,7 +489,7 @@ class History:
     def fence(self, name: str, late: str) -> None:
         assert self.group is not None
         self.note(f"member {name} of group {GROUP} is fenced", late)
-        self.remove(self.group, name, f"{name} is fenced, {late}")
+        self.remove(self.group, [name], f"{name} is fenced, {late}")
 
     def time(self) -> None:
         chance, now_ms = self.chance, self.now_ms
@@ -474,7 +501,7 @@ class History:
         ranks = {key: place for place, key in enumerate(self.bench.timers.waiting)}
         self.bench.advance(time_ms)
         while True:
-            due: list[tuple[int, int, str, str]] = []
+            due = self.other_timers(ranks)
             for name, at_ms in self.sessions.items():
                 due.append((at_ms, ranks["consumer-session", GROUP, name], "session", name))
             for name, (at_ms, _) in self.revocations.items():
@@ -485,6 +512,10 @@ class History:
             if at_ms > self.now_ms:
                 return
             self.comes(what, name, at_ms)
+
+    def other_timers(self, ranks: dict[Any, int]) -> list[tuple[int, int, str, str]]:
+        """When they are due, their order, their kinds and members."""
+        return []
 
     def comes(self, what: str, name: str, at_ms: int) -> None:
         """The time of a timer has come."""
@@ -536,7 +567,7 @@ class History:
         group.must_reassign = is_current and not group.assigns_each_once(self.bench.image.topics)
         self.sessions = dict.fromkeys(group.members, self.now_ms + SESSION_MS)
         for name, it in group.members.items():
-            if it.state is UNREVOKED:
+            if it.state is UNREVOKED and it.classic is None:
                 self.revocations[name] = (self.now_ms + it.rebalance_ms, it.epoch)
 
     def delete(self) -> None:
@@ -577,10 +608,11 @@ class History:
         code = code_of(found.check_fetch, who, epoch)
         if who is None and epoch < 0:
             assert code is None
-        elif group.members.get(who or "") is None:
+        elif (reader := group.members.get(who or "")) is None:
             assert code is E.UNKNOWN_MEMBER_ID
         else:
-            assert code is (None if epoch == group.members[who or ""].epoch else E.STALE_MEMBER_EPOCH)
+            stale = E.STALE_MEMBER_EPOCH if reader.classic is None else E.ILLEGAL_GENERATION
+            assert code is (None if epoch == reader.epoch else stale)
 
     @staticmethod
     def refusal(group: PlainGroup, commit: Commit, place: Place | None = None) -> ErrorCode | None:
@@ -591,13 +623,14 @@ class History:
         member = group.members.get(commit.member_id)
         if member is None:
             return E.UNKNOWN_MEMBER_ID
-        if commit.version < 9 and not commit.transactional:
+        if commit.version < 9 and not commit.transactional and member.classic is None:
             return E.UNSUPPORTED_VERSION
+        stale = E.STALE_MEMBER_EPOCH if member.classic is None else E.ILLEGAL_GENERATION
         if place is None:
-            return E.STALE_MEMBER_EPOCH if epoch > member.epoch else None
+            return stale if epoch > member.epoch else None
         since = {**member.revoking, **member.assigned}.get(place)
         is_fine = epoch == member.epoch or (since is not None and since <= epoch)
-        return None if is_fine else E.STALE_MEMBER_EPOCH
+        return None if is_fine else stale
 
     # -- checks
 
@@ -643,7 +676,8 @@ class History:
             target = group.targets.get(it.member_id, set())
             for shown, places in ((it.assignment, member.held), (it.target_assignment, target)):
                 assert places_in(shown.topic_partitions) == {place for place in places if place[0] in topics.by_id}
-            assert (it.member_type, it.member_epoch, it.instance_id) == (1, member.epoch, member.instance)
+            kind = 1 if member.classic is None else 0
+            assert (it.member_type, it.member_epoch, it.instance_id) == (kind, member.epoch, member.instance)
             assert set(it.subscribed_topic_names) == member.names and it.subscribed_topic_regex == member.pattern
 
 
@@ -658,7 +692,7 @@ def with_request(member: PlainMember, request: ConsumerGroupHeartbeatRequest, cl
         "rebalance_ms": None if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms,
     }
     changes: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
-    return replace(member, client=(client.client_id, client.host), **changes)
+    return replace(member, client=(client.client_id, client.host), classic=None, **changes)
 
 
 def places_in(topics: Any) -> set[Place]:
@@ -677,7 +711,7 @@ def code_of(check: Any, *arguments: Any) -> ErrorCode | None:
     return None
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(36))
 def test_a_consumer_group_is_like_a_plain_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_heartbeat, "MOST_TOPICS", 3)
     monkeypatch.setattr(consumer_heartbeat, "MOST_OWNED_PARTITIONS", 6)
