@@ -92,7 +92,6 @@ class Downgrades(KindChanges):
 
     def _undo(self, group: ConsumerGroup, classic: ClassicGroup, now: Now) -> None:
         self._classic.rebalances.cancel_timers(classic)
-        classic.waiting()
         classic.die()
         self._context.groups.put(group)
         for member in group.members.values():

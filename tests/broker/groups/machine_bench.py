@@ -80,6 +80,8 @@ class Bench:
         self.settings: BrokerSettings = load_broker_settings(PROPERTIES, "bench", settings)[0]
         self.image: MetadataImage = EMPTY_IMAGE
         self.monotonic_ms = 1000
+        self.clock_error_ms = 0
+        """Of the wall clock."""
         self.log: list[Written | Marker] = []
         self.broken: KafkaError | None = None
         """If set, every append fails."""
@@ -106,7 +108,7 @@ class Bench:
 
     @property
     def now(self) -> Now:
-        return Now(self.monotonic_ms, WALL_MS + self.monotonic_ms)
+        return Now(self.monotonic_ms, WALL_MS + self.monotonic_ms + self.clock_error_ms)
 
     # -- commands
 
@@ -153,6 +155,11 @@ class Bench:
     def _replay(machine: GroupMachine, written: Written) -> None:
         key, value = decoded(written)
         machine.replay(key, value, written.producer, 0)
+
+    def compact(self) -> None:
+        """Only the last record of each key is left, tombstones too. For logs without transactions."""
+        last = {entry.key: place for place, entry in enumerate(self.log) if isinstance(entry, Written)}
+        self.log = [self.log[place] for place in sorted(last.values())]
 
     def reload(self) -> None:
         """Another broker becomes the leader: it replays the log, and time advances."""

@@ -18,7 +18,7 @@ from barnabas.broker.groups.group import Client, Commit
 from barnabas.broker.groups.topic_hashes import TopicHashes
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from tests.broker.groups.machine_bench import WALL_MS, Bench
+from tests.broker.groups.machine_bench import Bench
 from tests.broker.groups.plain_consumers import (
     LEFT_FOR_A_WHILE,
     UNREVOKED,
@@ -39,7 +39,7 @@ GROUP = "readers"
 SESSION_MS, HEARTBEAT_MS, INTERVAL_MS, REBALANCE_MS = 45_000, 5_000, 1_000, 20_000
 REFRESH_MS = 2**31 - 1
 SEARCH_MS, SEARCH_AGAIN_MS, RETRY_MS = 10_000, 60_000, 500
-SIZE = 4
+SIZE, AT_ONCE = 4, 4
 TOPICS = ("apples", "pears", "plums")
 MATCHING = {
     "p.*": {"pears", "plums"},
@@ -98,6 +98,10 @@ class History:
     def soft_state(self) -> list[dict[str, Any]]:
         """By member; lost with the coordinator."""
         return [self.sessions, self.revocations]
+
+    @property
+    def wall_ms(self) -> int:
+        return self.bench.now.wall_ms
 
     def note(self, what: str, cause: str) -> None:
         self.notes.append((what, cause))
@@ -231,7 +235,7 @@ class History:
         member = group.members[name]
         owner = name if member.instance is None else last.holder(member.instance)
         mine = last.targets.get(owner or "", set())
-        wall_ms = WALL_MS + self.now_ms
+        wall_ms = self.wall_ms
         too_soon = group.assigned_at_ms and 0 <= wall_ms - group.assigned_at_ms < self.interval_ms
         if group.assignment_epoch >= group.epoch or too_soon:
             return group.assignment_epoch, mine
@@ -254,18 +258,33 @@ class History:
             f"group {GROUP} has a new target assignment of epoch {group.epoch} for {len(group.members)} members",
             f"the previous one had epoch {group.assignment_epoch}; assignor {assignor}",
         )
-        group.assignment_epoch, group.assigned_at_ms = group.epoch, WALL_MS + self.now_ms
+        group.assignment_epoch, group.assigned_at_ms = group.epoch, self.wall_ms
         self.rebalances += 1
 
     def take_turns(self) -> None:
-        """An assignment that takes turns has all of them now."""
-        group, due = self.group, self.turns_are_due
+        """An assignment that takes turns has all of them now. The first that writes may fail, and is repeated."""
+        group, due, timers = self.group, self.turns_are_due, self.bench.timers
         self.turns_are_due = False
-        assert (self.bench.timers.deadline_ms(TURN) is not None) == due
-        if due and group is not None and group.members and group.epoch > group.assignment_epoch:
+        assert (timers.deadline_ms(TURN) is not None) == due
+        last = {} if group is None else dict(group.targets)
+        writes = due and group is not None and bool(group.members) and group.epoch > group.assignment_epoch
+        turns = 1
+        if group is not None and writes:
             self.take_targets(group, group, {name: group.targets.get(name, set()) for name in group.members})
-        while self.bench.timers.deadline_ms(TURN) is not None:
+            sizes = [1 + len(target) for name, target in group.targets.items() if last.get(name) != target]
+            turns = max(1, full(sizes))
+            if self.chance.random() < 0.2:
+                self.bench.broken = BROKEN
+                self.bench.take_turn(TURN)
+                self.bench.broken = None
+                assert timers.deadline_ms(TURN) == self.now_ms + RETRY_MS
+                timers.waiting[TURN] = (self.now_ms, timers.waiting[TURN][1])
+                # An assignment is counted though its last write fails.
+                self.rebalances += turns == 1
+        for _ in range(turns if due else 0):
+            assert timers.deadline_ms(TURN) == self.now_ms
             self.bench.take_turn(TURN)
+        assert timers.deadline_ms(TURN) is None
 
     # -- patterns
 
@@ -283,7 +302,7 @@ class History:
             found = {
                 it: frozenset(filter(client.may_describe, MATCHING[it] & image.topics.by_name.keys())) for it in wanted
             }
-            self.search = (self.now_ms, image.offset, WALL_MS + self.now_ms, found)
+            self.search = (self.now_ms, image.offset, self.wall_ms, found)
         return old != new, old != new and not is_new and (not new or new in last.resolved)
 
     def is_search_due(self, last: PlainGroup, wanted: list[str], is_new: bool) -> bool:
@@ -292,7 +311,7 @@ class History:
         known = next(iter(last.resolved.values()), None)
         if known is None:
             return True
-        since_ms = abs(WALL_MS + self.now_ms - known.at_ms)
+        since_ms = abs(self.wall_ms - known.at_ms)
         is_stale = len(wanted) != len(last.resolved) or known.version < self.created_at or since_ms > SEARCH_AGAIN_MS
         return since_ms > SEARCH_MS and (is_new or is_stale)
 
@@ -556,7 +575,13 @@ class History:
 
     def moves(self) -> None:
         """Another broker coordinates the group."""
+        if self.chance.random() < 0.5:
+            self.bench.compact()
         self.bench.reload()
+        found = self.bench.machine.consumer.find(GROUP)
+        if self.group is not None and found is not None:
+            # The order of members is that of the log.
+            self.group.members = {name: self.group.members[name] for name in found.members}
         self.search, self.revocations, self.sessions = None, {}, {}
         self.created_at = self.bench.image.offset
         group = self.group
@@ -569,6 +594,10 @@ class History:
         for name, it in group.members.items():
             if it.state is UNREVOKED and it.classic is None:
                 self.revocations[name] = (self.now_ms + it.rebalance_ms, it.epoch)
+
+    def set_clock(self) -> None:
+        """The wall clock is set, ahead or back."""
+        self.bench.clock_error_ms += self.chance.choice([-1, -1, 1, -self.interval_ms, -3_600_000, 3_600_000])
 
     def delete(self) -> None:
         try:
@@ -681,6 +710,16 @@ class History:
             assert set(it.subscribed_topic_names) == member.names and it.subscribed_topic_regex == member.pattern
 
 
+def full(sizes: list[int]) -> int:
+    """How many turns it takes to write targets of these sizes."""
+    turns, size = 0, AT_ONCE
+    for it in sizes:
+        if size >= AT_ONCE:
+            turns, size = turns + 1, 0
+        size += it
+    return turns
+
+
 def with_request(member: PlainMember, request: ConsumerGroupHeartbeatRequest, client: Client) -> PlainMember:
     """The member with what a heartbeat says; fields that it leaves out stay."""
     said = {
@@ -718,12 +757,12 @@ def test_a_consumer_group_is_like_a_plain_one(seed: int, monkeypatch: pytest.Mon
     history = History(seed)
     if history.in_turns:
         monkeypatch.setattr(assignment_turns, "MOST_AT_ONCE", 0)
-        monkeypatch.setattr(assignment_turns, "WRITTEN_AT_ONCE", 1)
+        monkeypatch.setattr(assignment_turns, "WRITTEN_AT_ONCE", AT_ONCE)
     for name in TOPICS[:2]:
         history.bench.create_topic(name, 2)
         history.created_at = history.bench.image.offset
     steps = [history.beat] * 14 + [history.time] * 3 + [history.offsets] * 2
-    steps += [history.topics, history.moves, history.delete, history.search_fails]
+    steps += [history.topics, history.moves, history.delete, history.search_fails, history.set_clock]
     for _ in range(150):
         history.chance.choice(steps)()
         history.check()

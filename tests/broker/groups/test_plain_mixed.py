@@ -24,9 +24,8 @@ from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from barnabas.protocol.messages.sync_group import SyncGroupRequest
-from tests.broker.groups.machine_bench import WALL_MS
 from tests.broker.groups.plain_consumers import UNRELEASED, UNREVOKED, Place, PlainGroup, PlainMember
-from tests.broker.groups.test_plain_consumers import BROKEN, CLIENTS, GROUP, SESSION_MS, SIZE, TOPICS, History
+from tests.broker.groups.test_plain_consumers import AT_ONCE, BROKEN, CLIENTS, GROUP, SESSION_MS, SIZE, TOPICS, History
 
 pytestmark = pytest.mark.feature("CG-16")
 
@@ -321,7 +320,7 @@ class MixedHistory(History):
             return True
         if group.assignment_epoch >= group.epoch or any(it.classic is None for it in group.members.values()):
             return False
-        return not group.assigned_at_ms or WALL_MS + self.now_ms - group.assigned_at_ms >= self.interval_ms
+        return not group.assigned_at_ms or not 0 <= self.wall_ms - group.assigned_at_ms < self.interval_ms
 
     def leave(self) -> None:
         chance, group = self.chance, self.group
@@ -369,12 +368,12 @@ def test_a_group_of_both_protocols_is_like_a_plain_one(seed: int, monkeypatch: p
     history = MixedHistory(seed)
     if history.in_turns:
         monkeypatch.setattr(assignment_turns, "MOST_AT_ONCE", 0)
-        monkeypatch.setattr(assignment_turns, "WRITTEN_AT_ONCE", 1)
+        monkeypatch.setattr(assignment_turns, "WRITTEN_AT_ONCE", AT_ONCE)
     for name in TOPICS[:2]:
         history.bench.create_topic(name, 2)
         history.created_at = history.bench.image.offset
     steps = [history.beat] * 5 + [history.join] * 8 + [history.sync] * 5 + [history.heartbeat] * 4 + [history.time] * 3
-    steps += [history.leave, history.offsets, history.topics, history.moves, history.search_fails]
+    steps += [history.leave, history.offsets, history.topics, history.moves, history.search_fails, history.set_clock]
     for _ in range(150):
         history.chance.choice(steps)()
         history.check()
