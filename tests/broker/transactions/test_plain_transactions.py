@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.coordinator.outcome import NOBODY, ProducerStamp
+from barnabas.broker.transactions import machine
 from barnabas.broker.transactions.machine import TransactionFilter
 from barnabas.broker.transactions.transaction import TopicPartition, Transaction, TransactionState
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -22,7 +23,8 @@ from tests.broker.transactions.transaction_shell import A, Asked, B, C, Shell
 pytestmark = pytest.mark.feature("TX-01", "TX-02", "TX-03", "TX-06", "TX-08", "TX-15", "OB-07")
 
 E, S = ErrorCode, TransactionState
-IDS = ("payments", "orders")
+IDS = ("payments", "orders", "stock")
+TIMED_OUT_AT_ONCE, PARTITIONS_AT_ONCE, EXPIRED_AT_ONCE = 2, 3, 1
 LAST_EPOCH, FOR_EVER_MS = 32766, 2**31 - 1
 TIMEOUTS_MS = (60_000, 20_000)
 TIMEOUT_CHECK_MS, EXPIRY_CHECK_MS, EXPIRES_MS, HANGS_MS, RETRY_MS = 10_000, 60_000, 200_000, 30_000, 500
@@ -320,7 +322,7 @@ class History:
             replace(
                 before,
                 state=S.PREPARE_COMMIT if commit else S.PREPARE_ABORT,
-                producer_epoch=before.producer_epoch + 1 if version >= 2 else before.producer_epoch,
+                producer_epoch=min(before.producer_epoch + (version >= 2), LAST_EPOCH + 1),
                 next_producer_id=next_id,
                 next_producer_epoch=next_epoch or -1,
                 previous_producer_id=client_of(before).producer_id,
@@ -510,7 +512,11 @@ class History:
             and self.plain[name].started_ms + self.plain[name].timeout_ms < self.wall_ms
         ]
         fenced: dict[str, Transaction] = {}
-        for name in late:
+        partitions = 0
+        for name in late[:TIMED_OUT_AT_ONCE]:
+            partitions += len(self.plain[name].partitions)
+            if fenced and partitions > PARTITIONS_AT_ONCE:
+                break
             try:
                 fenced[name] = self.fenced(self.plain[name])
             except Refused:
@@ -534,11 +540,11 @@ class History:
             for name, it in self.plain.items()
             if it.state in AT_REST and self.wall_ms - it.updated_ms >= EXPIRES_MS
         ]
-        self.schedule("expiry", "", EXPIRY_CHECK_MS)
+        self.schedule("expiry", "", 0 if len(old) > EXPIRED_AT_ONCE else EXPIRY_CHECK_MS)
         if old and self.is_broken:
             self.schedule("expiry", "", EXPIRY_CHECK_MS)
             return
-        for name in old:
+        for name in old[:EXPIRED_AT_ONCE]:
             unused_ms = self.wall_ms - self.plain[name].updated_ms
             self.note(name, "is forgotten", f"it was unused for {unused_ms} ms (transactional.id.expiration.ms)")
             self.write(name, None)
@@ -554,6 +560,7 @@ class History:
             before, state=S.EMPTY, producer_epoch=epoch, started_ms=-1, previous_producer_id=before.producer_id
         )
         self.shell._append(aged.record(self.shell.level))
+        self.had.append(ProducerStamp(aged.producer_id, epoch))
         self.write(name, aged)
 
     def partitions_hang(self) -> None:
@@ -594,10 +601,8 @@ class History:
         self.noted += len(decided)
         assert [(it.what, it.cause) for it in decided] == self.notes
         self.notes = []
-        machine = shell.machine
-        assert {it.transactional_id: it for it in machine.transactions} == self.plain and len(machine) == len(
-            self.plain
-        )
+        transactions = {it.transactional_id: it for it in shell.machine.transactions}
+        assert (transactions, len(shell.machine)) == (self.plain, len(self.plain))
         assert [(it.transactional_id, it.producer) for it in shell.on_their_way] == self.markers
         for (kind, name), (at_ms, _, _) in self.timers.items():
             assert shell.timers.deadline_ms((name, kind) if name else kind) == at_ms
@@ -650,11 +655,14 @@ def was_ended_by(it: Transaction, producer: ProducerStamp) -> bool:
     return it.producer_epoch == 0 and producer == (it.previous_producer_id, LAST_EPOCH)
 
 
-@pytest.mark.parametrize("seed", range(24))
-def test_transactions_are_as_plain_rules_say(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(30))
+def test_transactions_are_as_plain_rules_say(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "TIMED_OUT_AT_ONCE", TIMED_OUT_AT_ONCE)
+    monkeypatch.setattr(machine, "PARTITIONS_AT_ONCE", PARTITIONS_AT_ONCE)
+    monkeypatch.setattr(machine, "EXPIRED_AT_ONCE", EXPIRED_AT_ONCE)
     history = History(seed)
     steps: list[Callable[[], None]] = [history.init] * 4 + [history.add] * 6 + [history.end] * 6 + [history.time] * 4
-    steps += [history.verify, history.verify, history.age, history.partitions_hang, history.accept_markers]
+    steps += [history.verify, history.verify, *[history.age] * 3, history.partitions_hang, history.accept_markers]
     steps += [history.run_out, history.moves]
     for _ in range(120):
         history.step(steps)
