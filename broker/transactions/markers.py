@@ -247,7 +247,9 @@ class MarkerWriter:
                     ending.left.discard((topic, index))
                     continue
                 if code is not None and code not in _USUAL:
-                    log.warning("%s-%d refuses the marker of %r: %s", topic, index, transaction.transactional_id, code.name)
+                    log.warning(
+                        "%s-%d refuses the marker of %r: %s", topic, index, transaction.transactional_id, code.name
+                    )
                 again.append((topic, index))
             if again:
                 self._later(ending, again)
