@@ -240,6 +240,7 @@ class History:
         if group.assignment_epoch >= group.epoch or too_soon:
             return group.assignment_epoch, mine
         if self.in_turns:
+            # If one is under way, it is the next heartbeat after it that begins another.
             self.turns_are_due = True
             return group.assignment_epoch, mine
         # A static member comes last in the order of an assignment, even if it was there before.
@@ -260,6 +261,11 @@ class History:
         )
         group.assignment_epoch, group.assigned_at_ms = group.epoch, self.wall_ms
         self.rebalances += 1
+
+    def take_turns_soon(self) -> None:
+        """Now, or after other requests of the same moment."""
+        if self.chance.random() < 0.6:
+            self.take_turns()
 
     def take_turns(self) -> None:
         """An assignment that takes turns has all of them now. The first that writes may fail, and is repeated."""
@@ -401,7 +407,7 @@ class History:
                 assert answer.member_epoch == epoch and answer.assignment is None
             else:
                 self.check_answer(answer, request, was)
-        self.take_turns()
+        self.take_turns_soon()
 
     def check_answer(self, answer: Any, request: ConsumerGroupHeartbeatRequest, was: PlainMember) -> None:
         assert self.group is not None
@@ -511,6 +517,7 @@ class History:
         self.remove(self.group, [name], f"{name} is fenced, {late}")
 
     def time(self) -> None:
+        self.take_turns()
         chance, now_ms = self.chance, self.now_ms
         ends = [at_ms - now_ms for at_ms in (*self.sessions.values(), *(it[0] for it in self.revocations.values()))]
         lasts = [1, RETRY_MS, INTERVAL_MS - 1, INTERVAL_MS, SEARCH_MS, SEARCH_MS + 1, 20_000, SEARCH_AGAIN_MS + 1]
@@ -582,7 +589,7 @@ class History:
         if self.group is not None and found is not None:
             # The order of members is that of the log.
             self.group.members = {name: self.group.members[name] for name in found.members}
-        self.search, self.revocations, self.sessions = None, {}, {}
+        self.search, self.revocations, self.sessions, self.turns_are_due = None, {}, {}, False
         self.created_at = self.bench.image.offset
         group = self.group
         if group is None:
@@ -612,7 +619,7 @@ class History:
         else:
             assert code is None
             self.note(f"group {GROUP} is deleted, with its offsets", "requested by DeleteGroups")
-            self.group = None
+            self.group, self.turns_are_due = None, False
 
     # -- offsets
 

@@ -159,7 +159,7 @@ class MixedHistory(History):
             member = self.group.members[name] if self.group is not None else PlainMember()
             assert (answer.error_code, answer.member_id, answer.generation_id) == (E.NONE, name, member.epoch)
             assert (answer.protocol_type, answer.protocol_name) == ("consumer", names[0])
-        self.take_turns()
+        self.take_turns_soon()
 
     def drawn(self, group: PlainGroup, answer: Any) -> str:
         """The id of a new member, which only the timers know if it could not be written."""
