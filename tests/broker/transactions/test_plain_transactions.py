@@ -27,7 +27,7 @@ IDS = ("payments", "orders", "stock")
 TIMED_OUT_AT_ONCE, PARTITIONS_AT_ONCE, EXPIRED_AT_ONCE = 2, 2, 1
 LAST_EPOCH, FOR_EVER_MS = 32766, 2**31 - 1
 TIMEOUTS_MS = (60_000, 20_000)
-TIMEOUT_CHECK_MS, EXPIRY_CHECK_MS, EXPIRES_MS, HANGS_MS, RETRY_MS = 10_000, 60_000, 200_000, 30_000, 500
+TIMEOUT_CHECK_MS, EXPIRY_CHECK_MS, EXPIRES_MS, HANGS_MS, RETRY_MS = 60_000, 60_000, 200_000, 30_000, 500
 HELD_MS = {0: 100, 2: 20}
 """How long a request waits for the end of the transaction before, by its version."""
 AT_REST, PREPARED, DONE = (S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT), (S.PREPARE_COMMIT, S.PREPARE_ABORT), (4, 5)
@@ -65,6 +65,7 @@ class History:
             transaction_two_phase_commit_enable=chance.random() < 0.8,
             transactional_id_expiration_ms=EXPIRES_MS,
             transaction_remove_expired_transaction_cleanup_interval_ms=EXPIRY_CHECK_MS,
+            transaction_abort_timed_out_transaction_cleanup_interval_ms=TIMEOUT_CHECK_MS,
             add_partitions_to_txn_retry_backoff_ms=HELD_MS[2],
             add_partitions_to_txn_retry_backoff_max_ms=HELD_MS[0],
         )
