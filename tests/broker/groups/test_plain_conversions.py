@@ -29,12 +29,15 @@ from barnabas.protocol.messages.consumer_protocol import (
 from barnabas.protocol.messages.group_log import (
     ClassicMemberMetadata,
     ClassicProtocol,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
 )
+from barnabas.protocol.records.coordinator import decode_key, decode_versioned
 from barnabas.protocol.schema import encode
-from tests.broker.groups.consumer_rig import GROUP, REBALANCE_MS, Reader
+from tests.broker.groups.consumer_rig import GROUP, REBALANCE_MS, TYPES, Reader
 from tests.broker.groups.large_groups import TURN
 from tests.broker.groups.plain_consumers import Place, PlainGroup, PlainMember, Step, by_topic, places_of, plain_member
 from tests.broker.groups.test_migration import MixedRig
@@ -343,6 +346,9 @@ def check_upgraded(
     assert {name: places_of(it) for name, it in group.targets.items()} == after.targets
     assert (group.epoch, group.assignment_epoch, group.must_reassign) == (epoch, epoch, False)
     assert group.metadata_hash == TopicHashes().of_group(["news", "sport"], rig.image)
+    epochs = [value for key, value in map(decoded, rig.log[written:]) if isinstance(key, ConsumerGroupMetadataKey)]
+    names = sorted({name for it in members.values() for name in it.names})
+    assert epochs[0] == ConsumerGroupMetadataValue(GENERATION, TopicHashes().of_group(names, rig.image))
     assert rig.notes()[:2] == [
         (
             f"group {GROUP} becomes a consumer group",
@@ -361,6 +367,12 @@ def check_upgraded(
     assert len(sessions) == len(seats) and rig.timers.deadline_ms(TURN) is None
     rig.fail_over(compacted=True)
     assert {name: plain_member(it) for name, it in rig.group.members.items()} == after.members
+
+
+def decoded(record: tuple[bytes, bytes | None]) -> tuple[Any, Any]:
+    key, value = decode_key(TYPES, record[0]), record[1]
+    assert key is not None
+    return key, None if value is None else decode_versioned(TYPES[key.API_KEY].value, value)[0]
 
 
 # -- consumer groups become classic groups
