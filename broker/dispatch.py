@@ -287,7 +287,7 @@ def when_here(publisher: MetadataPublisher, handler: Handler) -> Handler:
     """
 
     def handle_when_here(call: Call) -> Steps | None:
-        if publisher.behind is not None and any(map(publisher.is_bringing, _topics(call.message))):
+        if publisher.waiting and any(map(publisher.is_bringing, _topics(call.message))):
             publisher.afterwards(call.guarded(partial(late, call)))
             return None
         return handler(call)

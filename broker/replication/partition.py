@@ -33,7 +33,15 @@ from barnabas.broker.replication.follower import (
     TruncateFullyAndStartAt,
     TruncateTo,
 )
-from barnabas.broker.replication.reads import FetchKind, OffsetIsRemote, ReadRequest, ReadResult
+from barnabas.broker.replication.reads import (
+    FetchKind,
+    ReadRequest,
+    ReadResult,
+    divergence,
+    offsets_of,
+    read_log,
+    readable_to,
+)
 from barnabas.broker.replication.replica import (
     ACKS_ALL,
     CommittedIsr,
@@ -64,7 +72,6 @@ from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_results import AppendResult, OffsetOutOfRange
 from barnabas.storage.producer_snapshot_format import CorruptSnapshot
 from barnabas.storage.producers import NO_WARRANT, Verification, Warrant
-from barnabas.storage.segment_list import LogSlice
 
 log = logging.getLogger(__name__)
 
@@ -208,17 +215,20 @@ class Partition:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if error is not None:
             raise KafkaError(error)
-        now_ms = self._host.wall_clock.now_ms()
+        host = self._host
+        now_ms = host.wall_clock.now_ms()
         result = self.log.append_as_leader(buffer, batches, self.replica.leader_epoch, now_ms, warrant)
-        self._host.fault_point("replica.append.written")
+        if host.fault_point is not no_fault:
+            host.fault_point("replica.append.written")
         if not result.duplicate:
             traffic = self.traffic
             traffic.messages_in += result.last_offset - result.first_offset + 1
             traffic.bytes_in += len(buffer)
-            effects = self.replica.appended(self.log.log_end_offset, self._host.monotonic.now_ms())
-            self._carry_out(effects)
+            effects = self.replica.appended(self.log.log_end_offset, host.monotonic.now_ms())
+            if effects:
+                self._carry_out(effects)
             # Followers read up to the log end.
-            self._host.changed(self)
+            host.changed(self)
         return result
 
     @property
@@ -276,26 +286,26 @@ class Partition:
             error = replica.replica_error(request.current_leader_epoch)
         if error is not None:
             raise KafkaError(error)
-        diverging_epoch = self._diverging(request)
-        return self._read(request) if diverging_epoch is None else self._offsets(None, diverging_epoch)
+        diverging_epoch = divergence(self.log, request)
+        return self._read(request) if diverging_epoch is None else offsets_of(self.log, None, diverging_epoch)
 
     def offsets(self, current_leader_epoch: int) -> ReadResult:
         """`read` from any replica, without records."""
         error = self.replica.replica_error(current_leader_epoch)
         if error is not None:
             raise KafkaError(error)
-        return self._offsets(None, None)
+        return offsets_of(self.log)
 
     def follower_read(self, fetch: FollowerFetch, request: ReadRequest) -> ReadResult:
         """A fetch of another replica: records that replica's progress, then reads."""
         error = self.replica.follower_error(fetch.node_id, fetch.broker_epoch, request.current_leader_epoch)
         if error is not None:
             raise KafkaError(error)
-        diverging_epoch = self._diverging(request)
+        partition_log = self.log
+        diverging_epoch = divergence(partition_log, request)
         if diverging_epoch is not None:
             # Its log diverges from this one, so its end is no progress.
-            return self._offsets(None, diverging_epoch)
-        partition_log = self.log
+            return offsets_of(partition_log, None, diverging_epoch)
         if not partition_log.log_start_offset <= fetch.fetch_offset <= partition_log.log_end_offset:
             raise OffsetOutOfRange(f"{partition_log}: replica {fetch.node_id} at {fetch.fetch_offset}")
         effects = self.replica.follower_fetched(
@@ -309,13 +319,11 @@ class Partition:
     def is_caught_up(self, fetch: FollowerFetch, leader_epoch: int, last_fetched_epoch: int) -> bool:
         """True if a fetch of another replica reports nothing but its progress: it is in sync, has all records of this
         log and no others, and knows the leader epoch. `follower_read` would return no records. If in doubt, False."""
-        partition_log, replica = self.log, self.replica
+        partition_log = self.log
         return (
             fetch.fetch_offset == partition_log.log_end_offset
-            and last_fetched_epoch == partition_log.latest_epoch
-            and leader_epoch == replica.leader_epoch
-            and fetch.node_id in replica.maximal_isr
-            and replica.follower_error(fetch.node_id, fetch.broker_epoch, leader_epoch) is None
+            and last_fetched_epoch == partition_log.epochs.latest_epoch
+            and self.replica.is_in_sync_fetch(fetch, leader_epoch)
         )
 
     def follower_progressed(self, fetch: FollowerFetch) -> None:
@@ -336,54 +344,22 @@ class Partition:
         an empty response: otherwise they would wait here for ever and never look for the leader.
         """
         host = self._host
+        may_be_fenced = host.may_be_fenced()
+        if not may_be_fenced and isinstance(self.replica.role, Leading):
+            return False
         active_since_ms = host.monotonic.now_ms() - host.session_timeout_ms
-        return self.replica.is_forgotten(active_since_ms, may_be_fenced=host.may_be_fenced())
-
-    def _diverging(self, request: ReadRequest) -> tuple[int, int] | None:
-        asked = request.last_fetched_epoch
-        if asked < 0:
-            return None
-        epoch, end_offset = self.log.end_offset_for_epoch(asked)
-        if epoch < 0 or request.offset < self.log.log_start_offset:
-            raise OffsetOutOfRange(f"{self.log}: offset {request.offset} after epoch {asked}")
-        return (epoch, end_offset) if epoch < asked or end_offset < request.offset else None
+        return self.replica.is_forgotten(active_since_ms, may_be_fenced=may_be_fenced)
 
     def _read(self, request: ReadRequest) -> ReadResult:
-        partition_log = self.log
-        kind = request.kind
-        if kind is FetchKind.REPLICA:
-            upper_offset = partition_log.log_end_offset
-        elif kind is FetchKind.READ_COMMITTED:
-            upper_offset = partition_log.last_stable_offset
-        else:
-            upper_offset = partition_log.high_watermark
-        try:
-            records = partition_log.read(
-                request.offset, request.max_bytes, upper_offset, request.at_least_one_batch
-            )
-        except OffsetOutOfRange:
-            local_start = partition_log.local_log_start_offset
-            if partition_log.log_start_offset <= request.offset < local_start:
-                raise OffsetIsRemote(f"{partition_log}: offset {request.offset} is only remote") from None
-            raise
-        if records is None and kind is not FetchKind.REPLICA and request.offset >= upper_offset and self.is_forgotten:
+        result = read_log(self.log, request)
+        if (
+            result.records is None
+            and request.kind is not FetchKind.REPLICA
+            and request.offset >= readable_to(self.log, request.kind)
+            and self.is_forgotten
+        ):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        result = self._offsets(records, None)
-        if kind is FetchKind.READ_COMMITTED and records is not None:
-            aborted = partition_log.aborted_transactions(request.offset, records.upper_offset)
-            return result._replace(aborted=aborted) if aborted else result
         return result
-
-    def _offsets(self, records: LogSlice | None, diverging_epoch: tuple[int, int] | None) -> ReadResult:
-        partition_log = self.log
-        return ReadResult(
-            records,
-            partition_log.high_watermark,
-            partition_log.last_stable_offset,
-            partition_log.log_start_offset,
-            partition_log.log_end_offset,
-            diverging_epoch,
-        )
 
     def end_offset_for_epoch(self, epoch: int, current_leader_epoch: int) -> tuple[int, int]:
         """OffsetForLeaderEpoch: (largest epoch <= `epoch`, its end offset), (-1, -1) if unknown. Raises KafkaError."""
@@ -395,8 +371,8 @@ class Partition:
     def read_copy(self, offset: int, last_fetched_epoch: int, max_bytes: int) -> ReadResult:
         """Read up to the log end, for a copy of this log on this broker. Raises KafkaError."""
         request = ReadRequest(FetchKind.REPLICA, offset, max_bytes, last_fetched_epoch=last_fetched_epoch)
-        diverging_epoch = self._diverging(request)
-        return self._read(request) if diverging_epoch is None else self._offsets(None, diverging_epoch)
+        diverging_epoch = divergence(self.log, request)
+        return read_log(self.log, request) if diverging_epoch is None else offsets_of(self.log, None, diverging_epoch)
 
     def log_replaced(self, partition_log: PartitionLog) -> None:
         """`partition_log`, which has all records of the log and its producers, takes its place."""
@@ -566,7 +542,8 @@ class Partition:
                 end_offset = partition_log.append_as_follower(
                     data.records, wall_ms, leader_epoch, self.follower.leaders_epochs
                 )
-                self._host.fault_point("replica.fetched.written")
+                if self._host.fault_point is not no_fault:
+                    self._host.fault_point("replica.fetched.written")
             else:
                 end_offset = partition_log.log_end_offset
         except EpochsMissing:
@@ -628,7 +605,8 @@ class Partition:
         for effect in effects:
             if isinstance(effect, HighWatermarkAdvanced):
                 self._publish_high_watermark()
-                self._host.fault_point("replica.high_watermark.moved")
+                if self._host.fault_point is not no_fault:
+                    self._host.fault_point("replica.high_watermark.moved")
                 self._acks.complete_up_to(effect.offset, self.replica.ack_error())
             elif isinstance(effect, IsrChangeWanted):
                 if effect != self._noted_proposal:
@@ -656,8 +634,10 @@ class Partition:
                 else:
                     self.follower.start(effect.leader_epoch)
                 self._host.follow(self, effect.leader_id)
-        if effects:
-            (self._host.changed if _concerns_all_readers(effects) else self._host.committed)(self)
+        if len(effects) == 1 and isinstance(effects[0], HighWatermarkAdvanced):
+            self._host.committed(self)
+        elif effects:
+            self._host.changed(self)
 
 
 def _concerns_all_readers(effects: Effects) -> bool:

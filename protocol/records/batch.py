@@ -30,6 +30,8 @@ LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
+MARKER_BITS = CONTROL_BIT | TRANSACTIONAL_BIT
+"""Both are set in a control batch that ends a transaction."""
 
 MAX_INT32 = 0x7FFF_FFFF
 HEADER_STRUCT = struct.Struct(">qiibIhiqqqhii")
@@ -115,7 +117,7 @@ class BatchHeader(NamedTuple):
     @property
     def is_marker(self) -> bool:
         """True for a control batch that ends a transaction. Those of delayed delivery have no transaction."""
-        return self.attributes & (CONTROL_BIT | TRANSACTIONAL_BIT) == CONTROL_BIT | TRANSACTIONAL_BIT
+        return self.attributes & MARKER_BITS == MARKER_BITS
 
     @property
     def has_delete_horizon(self) -> bool:
