@@ -81,7 +81,7 @@ class Bench:
         self.image: MetadataImage = EMPTY_IMAGE
         self.monotonic_ms = 1000
         self.clock_error_ms = 0
-        """Of the wall clock."""
+        """The error of the wall clock."""
         self.log: list[Written | Marker] = []
         self.broken: KafkaError | None = None
         """If set, every append fails."""

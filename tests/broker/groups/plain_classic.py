@@ -76,7 +76,7 @@ class PlainClassic:
     somebody_new: bool = False
     delay_is_over: bool = False
     timers: dict[str, int] = field(default_factory=dict)
-    """Of members by id, and of `join` and `sync`."""
+    """Deadlines of members by id, and of `join` and `sync`."""
     delay: tuple[int, int] | None = None
     """The first delay: its length, and what may follow it."""
     answers: list[tuple[int, Any]] = field(default_factory=list)

@@ -38,11 +38,11 @@ class PlainMember:
     """With the member epoch in which it was assigned."""
     revoking: dict[Place, int] = field(default_factory=dict)
     classic: tuple[int, tuple[tuple[str, bytes], ...]] | None = None
-    """Of a member with the classic protocol: its session timeout, its protocols and their metadata."""
+    """Session timeout, protocols and their metadata of a member with the classic protocol."""
 
     @property
     def held(self) -> set[Place]:
-        """What it may still read."""
+        """Partitions that it may still read."""
         return {*self.assigned, *self.revoking}
 
     def is_at(self, epoch: int) -> bool:
@@ -132,7 +132,7 @@ class PlainGroup:
         return min(votes, key=lambda name: (-votes[name], name), default="")
 
     def new_targets(self, assignor: str, topics: TopicsImage, last: dict[str, set[Place]]) -> dict[str, set[Place]]:
-        """What the assignor gives its members, who had `last`."""
+        """Targets that the assignor gives its members, which had `last`."""
         ids = {
             name: frozenset(topics.by_name[it].id for it in self.topics_of(member) if it in topics.by_name)
             for name, member in self.members.items()
@@ -168,7 +168,7 @@ class Step:
     """A member's next step towards its target."""
 
     epoch: int
-    """Of the target."""
+    """Epoch of the target."""
     target: set[Place]
     topics: set[bytes]
     """Those it subscribes to now."""

@@ -70,7 +70,7 @@ class Seat:
     part: Numbers
     user_data: bytes = b""
     bad: str = ""
-    """What of it cannot be read: `subscription` or `assignment`."""
+    """The part that cannot be read: `subscription` or `assignment`."""
 
     @property
     def subscription(self) -> bytes:

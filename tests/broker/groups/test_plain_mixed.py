@@ -33,7 +33,7 @@ E = ErrorCode
 
 
 class Said(NamedTuple):
-    """What a JoinGroup says."""
+    """Content of a JoinGroup."""
 
     name: str
     client: Client
