@@ -497,8 +497,6 @@ class Shard(Generic[MachineT]):
 
     def give_up(self) -> None:
         """The partition moved to another broker, was deleted, or may have moved."""
-        if self.state is ShardState.GONE:
-            return
         self.state = ShardState.GONE
         self._timers.cancel_all()
         self._in_steps([(reply, None) for reply in self.machine.give_up()]).refuse(ErrorCode.NOT_COORDINATOR)

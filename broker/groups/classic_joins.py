@@ -156,8 +156,6 @@ class ClassicJoins:
         """Handle a JoinGroup of an existing member."""
         request = join.request
         member = group.check_member(request.member_id, request.group_instance_id)
-        if group.is_empty():
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         is_leader = group.leader_id == member.member_id
         is_unchanged = member.protocols == join.protocols
         if is_unchanged and (

@@ -28,12 +28,15 @@ and joined again.
 """
 PENDING_JOIN_WAIT_MS = 500
 """Extra wait, after the initial rebalance delay, for members that were sent MEMBER_ID_REQUIRED."""
+ABSENT_WAIT_MS = 500
+"""Minimum wait for static members of which none has rejoined. Their rebalance timeout may be 0."""
 
 
 class ClassicRebalances:
     """Moves the classic groups of one partition through their states.
 
-    Methods that take an `Outcome` add records and answers to it.
+    Methods that take an `Outcome` add records and answers to it. The timers of a phase are cancelled when the group
+    leaves it, and when the group is removed or replaced.
     """
 
     def __init__(self, context: GroupContext) -> None:
@@ -70,21 +73,18 @@ class ClassicRebalances:
         elif group.has_all_joined():
             self.complete_join(group, outcome, now)
         else:
-            self._schedule_join_end(group, now)
+            self._schedule_join_end(group, group.rebalance_timeout_ms, now)
 
     def _initial_delay_ms(self) -> int:
         return self._context.settings().group_initial_rebalance_delay_ms
 
     def _put_off(self, group: ClassicGroup, delay_ms: int, remaining_ms: int, now: Now) -> None:
-        operation = partial(self._end_delay, group.group_id, delay_ms, remaining_ms)
+        operation = partial(self._end_delay, group, delay_ms, remaining_ms)
         self._timers.schedule(_join_key(group.group_id), now.monotonic_ms + delay_ms, operation)
 
-    def _end_delay(self, group_id: str, delay_ms: int, remaining_ms: int, now: Now) -> Outcome:
+    def _end_delay(self, group: ClassicGroup, delay_ms: int, remaining_ms: int, now: Now) -> Outcome:
         """Timer: extend the initial rebalance delay while members join, up to the rebalance timeout in all."""
         outcome = Outcome(replay=False)
-        group = self.find(group_id)
-        if group is None or group.state is not ClassicState.PREPARING_REBALANCE:
-            return outcome
         if group.new_member_added and remaining_ms > 0:
             group.new_member_added = False
             next_delay_ms = min(self._initial_delay_ms(), remaining_ms)
@@ -93,22 +93,19 @@ class ClassicRebalances:
             # Their second JoinGroup is on its way. If this generation started without them, all other members would
             # have to rebalance again.
             group.initial_delay_is_over = True
-            deadline_ms = now.monotonic_ms + min(PENDING_JOIN_WAIT_MS, remaining_ms)
-            self._timers.schedule(_join_key(group_id), deadline_ms, partial(self._end_join, group_id))
+            self._schedule_join_end(group, min(PENDING_JOIN_WAIT_MS, remaining_ms), now)
         else:
             self.complete_join(group, outcome, now)
         return outcome
 
-    def _schedule_join_end(self, group: ClassicGroup, now: Now) -> None:
-        deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
-        self._timers.schedule(_join_key(group.group_id), deadline_ms, partial(self._end_join, group.group_id))
+    def _schedule_join_end(self, group: ClassicGroup, wait_ms: int, now: Now) -> None:
+        deadline_ms = now.monotonic_ms + wait_ms
+        self._timers.schedule(_join_key(group.group_id), deadline_ms, partial(self._end_join, group))
 
-    def _end_join(self, group_id: str, now: Now) -> Outcome:
+    def _end_join(self, group: ClassicGroup, now: Now) -> Outcome:
         """Timer: remove members that have not joined."""
         outcome = Outcome(replay=False)
-        group = self.find(group_id)
-        if group is not None and group.state is ClassicState.PREPARING_REBALANCE:
-            self.complete_join(group, outcome, now)
+        self.complete_join(group, outcome, now)
         return outcome
 
     def complete_join_if_all_joined(self, group: ClassicGroup, outcome: Outcome, now: Now) -> None:
@@ -129,7 +126,7 @@ class ClassicRebalances:
             self.forget(group, member_id)
         if not group.elect_joined_leader() and group.members:
             log.info("group %s: no member rejoined; waits until its static members expire", group.group_id)
-            self._schedule_join_end(group, now)
+            self._schedule_join_end(group, max(group.rebalance_timeout_ms, ABSENT_WAIT_MS), now)
             return
         group.begin_generation(now)
         note_generation(outcome.notes, group, late)
@@ -143,8 +140,7 @@ class ClassicRebalances:
             self.watch(group, member, member.session_timeout_ms, now)
             group.pending_sync[member.member_id] = None
         deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
-        operation = partial(self._end_sync, group.group_id, group.generation)
-        self._timers.schedule(_sync_key(group.group_id), deadline_ms, operation)
+        self._timers.schedule(_sync_key(group.group_id), deadline_ms, partial(self._end_sync, group))
 
     # -- SyncGroup phase
 
@@ -154,12 +150,9 @@ class ClassicRebalances:
         if not group.pending_sync:
             self._timers.cancel(_sync_key(group.group_id))
 
-    def _end_sync(self, group_id: str, generation: int, now: Now) -> Outcome:
+    def _end_sync(self, group: ClassicGroup, now: Now) -> Outcome:
         """Timer: remove members that have not sent SyncGroup."""
         outcome = Outcome(replay=False)
-        group = self.find(group_id)
-        if group is None or group.generation != generation or not group.pending_sync:
-            return outcome
         silent = list(group.pending_sync)
         for member_id in silent:
             self.forget(group, member_id)

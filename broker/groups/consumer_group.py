@@ -182,7 +182,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Partitions]):
         return self.targets.get(member.member_id, _NO_PARTITIONS)
 
     def waits_in_vain(self, member: ConsumerMember) -> bool:
-        """True if no partition that the member waits for is free yet."""
+        """True if some partition that the member waits for is not free yet."""
         return any(
             self.owners.epoch(topic_id, partition) != UNKNOWN_EPOCH
             for topic_id, partitions in self.targets.get(member.member_id, _NO_PARTITIONS).items()

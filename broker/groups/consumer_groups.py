@@ -122,17 +122,20 @@ class ConsumerGroups(GroupsOfType[ConsumerGroup]):
     def _upgrade_in_turns(
         self, request: ConsumerGroupHeartbeatRequest, client: Client, version: int, reply: Reply, now: Now
     ) -> bool:
-        """True if the member joins a large classic group: the request is answered after its upgrade, and must not fail
-        then. Raises KafkaError: GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED, INVALID_REGULAR_EXPRESSION.
+        """True if the member joins a large classic group, and is answered after its upgrade. A request that would be
+        refused then must not begin one, and interrupts no rebalance. Raises KafkaError: GROUP_ID_NOT_FOUND,
+        GROUP_MAX_SIZE_REACHED, INVALID_REGULAR_EXPRESSION.
         """
         group = self._context.groups.get(request.group_id)
         if request.member_epoch != JOIN_EPOCH or self.migration is None or group is None:
             return False
-        if group.type is not GroupType.CLASSIC or group.is_empty() or not self.migration.is_too_large(group):
+        if group.type is not GroupType.CLASSIC or group.is_empty():
             return False
         before = ConsumerMember(request.member_id)
         self._check_memory(ConsumerGroup(group.group_id), before, with_request(before, request, client))
         check_pattern(request.subscribed_topic_regex or "")
+        if not self.migration.is_too_large(group):
+            return False
         self.migration.upgrade_in_turns(group, partial(self.heartbeat, request, client, version), reply, now)
         return True
 

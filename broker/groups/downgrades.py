@@ -15,15 +15,14 @@ from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome
 from barnabas.broker.groups import consumer_records as records
 from barnabas.broker.groups.assignors.assignor import Pace
 from barnabas.broker.groups.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
-from barnabas.broker.groups.classic_groups import ClassicGroups
 from barnabas.broker.groups.classic_member import ClassicMember, MemberProtocol
 from barnabas.broker.groups.consumer_group import ConsumerGroup
-from barnabas.broker.groups.consumer_groups import ConsumerGroups
 from barnabas.broker.groups.consumer_member import ConsumerMember, Partitions, partitions_of
-from barnabas.broker.groups.conversions import AT_ONCE_ITEMS, MEMBER_ITEMS, TURN_ITEMS, Conversion, Conversions, Turns
-from barnabas.broker.groups.group import Client, GroupContext
+from barnabas.broker.groups.conversions import AT_ONCE_ITEMS, MEMBER_ITEMS, TURN_ITEMS, Conversion, Turns
+from barnabas.broker.groups.group import Client
 from barnabas.broker.groups.group_keys import ConsumerGroupKey
 from barnabas.broker.groups.group_update import Update
+from barnabas.broker.groups.kind_changes import KindChanges
 from barnabas.broker.groups.target_assignment import number_of
 from barnabas.kraft.metadata.image import TopicsImage
 from barnabas.protocol.embedded_consumer import read_version, write_assignment
@@ -37,22 +36,14 @@ MEMBERS_IN_A_TURN = TURN_ITEMS // MEMBER_ITEMS
 """Members that one turn removes."""
 
 
-class Downgrades:
+class Downgrades(KindChanges):
     """Downgrades in one partition of `__consumer_offsets`."""
 
-    def __init__(
-        self, context: GroupContext, classic: ClassicGroups, consumer: ConsumerGroups, conversions: Conversions
-    ) -> None:
-        self._context = context
-        self._classic = classic
-        self._consumer = consumer
-        self._conversions = conversions
+    policy = "downgrade"
 
     def are_allowed(self, size: int) -> bool:
         """True if a group may become a classic one of that many members."""
-        settings = self._context.settings()
-        allowed = settings.group_consumer_migration_policy.lower() in ("downgrade", "bidirectional")
-        return allowed and size <= settings.group_max_size
+        return self._are_enabled and size <= self._context.settings().group_max_size
 
     def become_classic(
         self,
@@ -102,7 +93,6 @@ class Downgrades:
 
     def _undo(self, group: ConsumerGroup, classic: ClassicGroup, now: Now) -> None:
         self._classic.rebalances.cancel_timers(classic)
-        classic.waiting()
         classic.die()
         self._context.groups.put(group)
         for member in group.members.values():

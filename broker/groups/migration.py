@@ -1,6 +1,6 @@
 """Core: online migration between classic and consumer groups (KIP-848).
 
-Only this file and the two that convert groups, `upgrades.py` and `downgrades.py`, know both kinds. A classic group of
+Only this file and those that convert groups, `upgrades.py` and `downgrades.py`, know both kinds. A classic group of
 consumers becomes a consumer group when the first member with the consumer protocol joins; every member keeps its
 partitions. From then on the group serves members of both protocols. Members with the classic protocol join, sync and
 send heartbeats as before, but their generation is their member epoch, their assignment is computed here, and they do

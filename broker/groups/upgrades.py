@@ -16,14 +16,12 @@ from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome,
 from barnabas.broker.groups import consumer_records as records
 from barnabas.broker.groups.assignors.assignor import Pace
 from barnabas.broker.groups.classic_group import ClassicGroup
-from barnabas.broker.groups.classic_groups import ClassicGroups
 from barnabas.broker.groups.consumer_group import ConsumerGroup
-from barnabas.broker.groups.consumer_groups import ConsumerGroups
 from barnabas.broker.groups.consumer_member import ConsumerMember, partitions_of
-from barnabas.broker.groups.conversions import AT_ONCE_ITEMS, MEMBER_ITEMS, TURN_ITEMS, Conversion, Conversions, Turns
-from barnabas.broker.groups.group import GroupContext
+from barnabas.broker.groups.conversions import AT_ONCE_ITEMS, MEMBER_ITEMS, TURN_ITEMS, Conversion, Turns
 from barnabas.broker.groups.group_keys import ConsumerGroupKey
 from barnabas.broker.groups.group_update import Update
+from barnabas.broker.groups.kind_changes import KindChanges
 from barnabas.broker.groups.upgraded_members import cannot_upgrade, upgraded_members
 from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
@@ -37,26 +35,23 @@ ITEM_BYTES = 32
 """Bytes of what classic members sent that cost as much as a partition. A member holds about 300."""
 
 
-class Upgrades:
+class Upgrades(KindChanges):
     """Upgrades in one partition of `__consumer_offsets`."""
 
-    def __init__(
-        self, context: GroupContext, classic: ClassicGroups, consumer: ConsumerGroups, conversions: Conversions
-    ) -> None:
-        self._context = context
-        self._classic = classic
-        self._consumer = consumer
-        self._conversions = conversions
+    policy = "upgrade"
 
     def _check(self, group: ClassicGroup) -> None:
-        """Raises KafkaError GROUP_ID_NOT_FOUND."""
-        settings = self._context.settings()
-        if settings.group_consumer_migration_policy.lower() not in ("upgrade", "bidirectional"):
+        """Raises KafkaError: GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED if there is no room for the new member."""
+        if not self._are_enabled:
             raise cannot_upgrade(group, "online upgrade is disabled")
         if not group.is_of_consumers:
             raise cannot_upgrade(group, "the group does not use the consumer embedded protocol")
-        if len(group.members) > settings.group_consumer_max_size:
+        most = self._context.settings().group_consumer_max_size
+        if len(group.members) > most:
             raise cannot_upgrade(group, "the group size exceeds the consumer group maximum size")
+        if len(group.members) == most:
+            message = f"The consumer group has reached its maximum capacity of {most} members."
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
     def _members(self, group: ClassicGroup) -> Stepwise[list[ConsumerMember]]:
         """Raises KafkaError GROUP_ID_NOT_FOUND."""
@@ -68,7 +63,9 @@ class Upgrades:
     # -- at once
 
     def upgrade(self, group: ClassicGroup, update: Update) -> ConsumerGroup:
-        """Returns the group that replaces it; `update` gets its records. Raises KafkaError GROUP_ID_NOT_FOUND."""
+        """Returns the group that replaces it; `update` gets its records. Raises KafkaError: GROUP_ID_NOT_FOUND,
+        GROUP_MAX_SIZE_REACHED.
+        """
         self._check(group)
         members = at_once(self._members(group))
         update.answers += self._classic.interrupt(group)
@@ -110,10 +107,6 @@ class Upgrades:
         GROUP_MAX_SIZE_REACHED.
         """
         self._check(group)
-        most = self._context.settings().group_consumer_max_size
-        if len(group.members) >= most:
-            message = f"The consumer group has reached its maximum capacity of {most} members."
-            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
         conversion = Conversion(group.group_id, now, reply)
         self._conversions.begin(conversion, self._turns(conversion, group, join, reply))
 

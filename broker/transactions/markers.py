@@ -240,16 +240,16 @@ class MarkerWriter:
     def _answered(self, parts: list[_Part], response: WriteTxnMarkersResponse | None) -> None:
         codes = {} if response is None else _codes(response)
         for ending, partitions in parts:
-            producer_id = ending.transaction.producer.producer_id
-            again = []
+            transaction, again = ending.transaction, []
             for topic, index in partitions:
-                code = codes.get((producer_id, topic, index))
+                code = codes.get((transaction.producer.producer_id, topic, index))
                 if code in _DONE:
                     ending.left.discard((topic, index))
                     continue
                 if code is not None and code not in _USUAL:
-                    transactional_id = ending.transaction.transactional_id
-                    log.warning("%s-%d does not accept the marker of %r: %s", topic, index, transactional_id, code.name)
+                    log.warning(
+                        "%s-%d refuses the marker of %r: %s", topic, index, transaction.transactional_id, code.name
+                    )
                 again.append((topic, index))
             if again:
                 self._later(ending, again)

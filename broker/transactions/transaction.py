@@ -265,9 +265,7 @@ class Transaction:
     # -- checks, which raise KafkaError
 
     def check_adding(self, producer: ProducerStamp) -> None:
-        """Check that this producer may add partitions to its transaction."""
-        if self.state in PREPARED:
-            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        """Check that this producer may add partitions to its transaction, which is not prepared."""
         self._check_producer(producer)
         if self.is_claimed:
             # Its producer may only complete it.

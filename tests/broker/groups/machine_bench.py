@@ -80,22 +80,25 @@ class Bench:
         self.settings: BrokerSettings = load_broker_settings(PROPERTIES, "bench", settings)[0]
         self.image: MetadataImage = EMPTY_IMAGE
         self.monotonic_ms = 1000
+        self.clock_error_ms = 0
+        """The error of the wall clock."""
         self.log: list[Written | Marker] = []
         self.broken: KafkaError | None = None
         """If set, every append fails."""
-        self._topics = 0
+        self._topics = self._coordinators = 0
         self.share_states = AskedShareStates()
         self.events = GroupEvents()
         self.decisions = Decisions("broker-1", lambda: WALL_MS + self.monotonic_ms)
         self._begin()
 
     def _begin(self) -> None:
+        self._coordinators += 1
         self.timers = Timers()
         self.machine = GroupMachine(
             GroupContext(
                 GroupDirectory(),
                 self.timers,
-                random.Random(1),
+                random.Random(self._coordinators),
                 lambda: self.settings,
                 lambda: self.image,
                 self.share_states,
@@ -105,7 +108,7 @@ class Bench:
 
     @property
     def now(self) -> Now:
-        return Now(self.monotonic_ms, WALL_MS + self.monotonic_ms)
+        return Now(self.monotonic_ms, WALL_MS + self.monotonic_ms + self.clock_error_ms)
 
     # -- commands
 
@@ -152,6 +155,11 @@ class Bench:
     def _replay(machine: GroupMachine, written: Written) -> None:
         key, value = decoded(written)
         machine.replay(key, value, written.producer, 0)
+
+    def compact(self) -> None:
+        """Only the last record of each key is left, tombstones too. For logs without transactions."""
+        last = {entry.key: place for place, entry in enumerate(self.log) if isinstance(entry, Written)}
+        self.log = [self.log[place] for place in sorted(last.values())]
 
     def reload(self) -> None:
         """Another broker becomes the leader: it replays the log, and time advances."""
@@ -206,6 +214,10 @@ class Bench:
     def delete_topic(self, name: str) -> None:
         self._change_metadata([RemoveTopicRecord(topic_id=self.image.topics.by_name[name].id)])
 
+    def add_partition(self, name: str) -> None:
+        topic = self.image.topics.by_name[name]
+        self._change_metadata([_partition(topic.id, len(topic.partitions))])
+
     def recreate_topic(self, name: str) -> bytes:
         """Delete and recreate it in one step."""
         self._topics += 1
@@ -226,13 +238,14 @@ class Bench:
 def _creation(name: str, topic_id: bytes, partitions: int) -> list[Any]:
     return [
         TopicRecord(name=name, topic_id=topic_id),
-        *[
-            PartitionRecord(
-                partition_id=index, topic_id=topic_id, replicas=[1], isr=[1], leader=1, directories=[bytes(16)]
-            )
-            for index in range(partitions)
-        ],
+        *(_partition(topic_id, index) for index in range(partitions)),
     ]
+
+
+def _partition(topic_id: bytes, index: int) -> PartitionRecord:
+    return PartitionRecord(
+        partition_id=index, topic_id=topic_id, replicas=[1], isr=[1], leader=1, directories=[bytes(16)]
+    )
 
 
 def decoded(written: Written) -> tuple[Message, Message | None]:

@@ -351,7 +351,7 @@ def test_a_contradictory_record_is_repaired() -> None:
     twice = [MemberMetadata(member_id="anna", group_instance_id="a") for _ in range(2)]
     value = GroupMetadataValue(protocol_type="consumer", generation=3, protocol=None, leader="ghost", members=twice)
     group = ClassicGroup.from_value(GROUP, value)
-    assert list(group.members) == ["anna"] and group.leader_id == "anna"
+    assert (list(group.members), group.leader_id, group.protocol_name) == (["anna"], "anna", "")
     assert group.is_subscribed_to("anything")
 
 

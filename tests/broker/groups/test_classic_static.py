@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.protocol.embedded_consumer import write_assignment
 from barnabas.protocol.errors import ErrorCode
-from tests.broker.groups.classic_shell import INITIAL_DELAY_MS, SESSION_MS, Person, Shell, subscription
+from tests.broker.groups.classic_shell import GROUP, INITIAL_DELAY_MS, SESSION_MS, Person, Shell, subscription
 
 pytestmark = pytest.mark.feature("CG-10")
 
@@ -180,6 +180,27 @@ def test_the_rebalance_waits_if_only_absent_members_remain() -> None:
     assert back.generation == 2 and back.is_leader
     shell.pass_ms(SESSION_MS)
     assert shell.state == "Empty", "and then it is silent"
+
+
+def test_absent_static_members_are_waited_for_in_turns_of_half_a_second() -> None:
+    """Their own rebalance timeout is 0: another wait that is over at once would keep the coordinator busy for ever."""
+    shell = Shell()
+    anna, ben = Person(shell, instance_id="one"), Person(shell, rebalance_ms=SESSION_MS // 2)
+    shell.stable(anna)
+    anna.rebalance_ms = 0
+    anna.join()
+    anna.sync()
+    ben.join()
+    ben.leave()
+    shell.pass_ms(SESSION_MS // 2 - 1)
+    anna.heartbeat()
+    due = shell.timers.pop_due(shell.now_ms + 1)
+    assert due is not None
+    shell.now_ms = due[0]
+    shell.run(due[1])
+    assert shell.timers.deadline_ms(("classic join", GROUP)) == shell.now_ms + 500
+    anna.join()
+    assert anna.generation == 3
 
 
 def test_a_leave_request_of_an_unknown_static_member_removes_nobody() -> None:

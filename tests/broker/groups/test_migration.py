@@ -244,6 +244,19 @@ def test_members_in_a_rebalance_are_asked_to_join_the_new_kind(rig: MixedRig) ->
 
 
 @pytest.mark.feature("CG-16")
+def test_a_member_that_is_refused_interrupts_no_rebalance_of_a_classic_group(rig: MixedRig) -> None:
+    a, b = Old(rig, "news"), Old(rig, "news")
+    classic_group(rig, a)
+    waiting = b.join()
+    bad = Reader(rig, "c", "news", subscribed_topic_regex="(")
+    assert bad.join().error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    rig.set_setting("group_consumer_max_size", 2)
+    assert Reader(rig, "c", "news").join().error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert rig.kind == "classic" and not waiting
+    assert not any("consumer-session" in str(key) for key in rig.timers.due)
+
+
+@pytest.mark.feature("CG-16")
 def test_the_last_consumer_member_leaves_and_the_group_is_classic_again(rig: MixedRig) -> None:
     a, b, c = Old(rig, "news"), Old(rig, "news"), Reader(rig, "c", "news")
     classic_group(rig, a, b)

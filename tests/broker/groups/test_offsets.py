@@ -98,6 +98,7 @@ def test_a_retention_beyond_all_time_lasts_for_ever() -> None:
     [
         (9, 3, False, ErrorCode.GROUP_ID_NOT_FOUND),
         (8, 3, False, ErrorCode.ILLEGAL_GENERATION),
+        (9, 0, False, ErrorCode.GROUP_ID_NOT_FOUND),
         (9, 0, True, ErrorCode.UNKNOWN_MEMBER_ID),
         (8, 0, True, ErrorCode.UNKNOWN_MEMBER_ID),
     ],

@@ -18,7 +18,7 @@ from barnabas.broker.groups.topic_hashes import TopicHashes
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from barnabas.runtime.at_once import at_once
-from tests.broker.groups.machine_bench import WALL_MS, Bench
+from tests.broker.groups.machine_bench import Bench
 
 pytestmark = pytest.mark.feature("CG-17", "CG-18")
 
@@ -198,7 +198,7 @@ class History:
         group.checked = (now_ms + REFRESH_MS, group.epoch)
 
     def assign(self, group: PlainGroup) -> None:
-        wall_ms = WALL_MS + self.bench.monotonic_ms
+        wall_ms = self.bench.now.wall_ms
         too_soon = group.assigned_at_ms and 0 <= wall_ms - group.assigned_at_ms < self.interval_ms
         if group.assignment_epoch >= group.epoch or too_soon:
             return
@@ -435,11 +435,20 @@ class History:
 
     def moves(self) -> None:
         """Another broker coordinates the group; the old port's work is lost, or ends there."""
+        if self.chance.random() < 0.5:
+            self.bench.compact()
         self.bench.reload()
         self.under_way, self.asked = {}, []
-        if self.group is not None:
+        found = self.bench.machine.shares.find(GROUP)
+        if self.group is not None and found is not None:
+            # The order of members is that of the log.
+            self.group.members = {name: self.group.members[name] for name in found.members}
             self.group.checked = (0, 0)
             self.sessions = dict.fromkeys(self.group.members, self.bench.monotonic_ms + SESSION_MS)
+
+    def set_clock(self) -> None:
+        """The wall clock is set, ahead or back."""
+        self.bench.clock_error_ms += self.chance.choice([-1, -1, 1, -self.interval_ms, -3_600_000, 3_600_000])
 
     # -- checks
 
@@ -495,7 +504,7 @@ def test_a_share_group_is_like_a_plain_one(seed: int) -> None:
     for name in TOPICS[:2]:
         history.bench.create_topic(name, 2)
     steps = [history.beat] * 12 + [history.port] * 4 + [history.time] * 3
-    steps += [history.alter, history.alter, history.topics, history.topics, history.moves]
+    steps += [history.alter, history.alter, history.topics, history.topics, history.moves, history.set_clock]
     for _ in range(120):
         history.chance.choice(steps)()
         history.check()

@@ -104,3 +104,18 @@ def test_a_group_has_the_hash_of_the_topics_that_exist() -> None:
     assert hashes.of_group(["a", "b"], later) == both, "cached until it is removed"
     hashes.forget("a")
     assert hashes.of_group(["a", "b"], later) != both
+
+
+@pytest.mark.feature("CG-13")
+def test_topics_are_hashed_one_by_one_before_their_group_is() -> None:
+    """A group of many topics has its hash after several steps, each of which says how many partitions it took."""
+    first, second = topic("a"), TopicImage("b", bytes(16), {0: topic().partitions[0]})
+    image = MetadataImage(cluster=cluster(None), topics=TopicsImage({"a": first, "b": second}))
+    expected = TopicHashes().of_group(["a", "b"], image)
+    hashes = TopicHashes()
+    assert [hashes.remember(name, image) for name in ("a", "b", "a", "missing")] == [2, 1, 0, 0]
+    grown = TopicImage("b", bytes(16), first.partitions)
+    later = MetadataImage(cluster=cluster(None), topics=TopicsImage({"a": first, "b": grown}))
+    assert hashes.of_group(["a", "b"], later) == expected != TopicHashes().of_group(["a", "b"], later)
+    hashes.forget("b")
+    assert hashes.remember("b", later) == 2

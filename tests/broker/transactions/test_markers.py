@@ -230,6 +230,23 @@ async def test_nothing_waits_for_a_leader_once_another_broker_coordinates(writer
     assert writer.writer.waiting_for_leaders == 0 and len(writer.wheel) == 0
 
 
+@pytest.mark.feature("TX-01", "TX-07")
+async def test_markers_of_a_coordinator_that_is_gone_are_not_sent(writer: Writer) -> None:
+    broker, gone = writer.brokers[1], writer.shard
+    broker.hangs = trio.Event()
+    writer.write(A, producer_id=1)
+    await writer.settle()
+    writer.write(A, C, producer_id=2)
+    writer.shard = FakeShard()
+    kept = writer.write(C, producer_id=3)
+    gone.state = ShardState.GONE
+    broker.hangs.set()
+    await writer.settle()
+    assert [[marker.producer_id for marker in request.markers] for request in broker.requests] == [[1], [3]]
+    assert writer.shard.completed == [kept] and not gone.completed
+    assert writer.writer.waiting == {1: 0}
+
+
 @pytest.mark.feature("TX-07")
 async def test_a_request_has_room_for_a_limited_number_of_partitions(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
