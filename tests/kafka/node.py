@@ -17,11 +17,13 @@ from barnabas.runtime.identity import Principal
 from barnabas.runtime.process import ArgumentError, Program, read_config, run_program
 from barnabas.settings.errors import SettingsError
 from tests.kafka.peers import name_peers
+from tests.kafka.tier_events import note_events
 
 _POLL_SECONDS = 0.02
 _PR_SET_PDEATHSIG = 1
 
 Settings = dict[str, str]
+REMOTE_STORAGE = "remote.log.storage.manager.class.name"
 HARNESS = "HARNESS"
 """A listener in plain text, which a broker gets that has none, or none with a super user. It is asked there whether it
 is ready, and by the stand-ins. Peers without a login are super users then: no client of such a test is one."""
@@ -69,6 +71,10 @@ class Node:
     def settings_file(self) -> Path:
         return self.folder / f"{self.name}.properties"
 
+    @property
+    def tier_events(self) -> Path:
+        return self.folder / f"{self.name}.tier-events"
+
     def load(self) -> Program:
         module = import_module(MODULES[self.role])
         try:
@@ -94,6 +100,8 @@ class Node:
             os.dup2(null, 1)
             if self.peers:
                 name_peers(self.peers)
+            if self.settings.get(REMOTE_STORAGE, "").endswith(".LocalTieredStorage"):
+                note_events(self.tier_events)
             code = run_program(program, str(self.folder / f"{self.name}.log"))
         finally:
             os._exit(code)
