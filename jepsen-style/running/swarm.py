@@ -221,7 +221,7 @@ def _with_table(plan: Plan, chance: Random) -> Plan:
         keys=chance.choice((3, 6, 12)),
     )
     tiered_after = chance.choice((0, 0, 20, 60))
-    return replace(plan, option=(*plan.option, f"tiered-after={tiered_after}")) if tiered_after else plan
+    return replace(plan, option=(*plan.option, f"tiered_after={tiered_after}")) if tiered_after else plan
 
 
 def _with_two_phases(plan: Plan, conditions: Conditions) -> Plan:

@@ -5,7 +5,7 @@ beginning, most of which is only in the remote store, and is compacted there aga
 `offset`.
 `txn` `{"writes": [...]}`: one to four of these in a transaction, each with the `offset` that was acknowledged, or
 without. If it was aborted, the completion is `fail`: none of them may ever be read.
-`tier` topic: the topic exists and is compacted, and is tiered from now on (in runs with the option `tiered-after`).
+`tier` topic: the topic exists and is compacted, and is tiered from now on (in runs with the option `tiered_after`).
 `read` `{"final": bool}`: a piece of the logs, see `workloads/log_reader.py`; a value is `[key, n or null]`.
 `crash`: the client is gone.
 """
@@ -61,7 +61,7 @@ class Table:
         self._finale = Finale(range(min(_FINAL_READERS, options.processes)))
         self._values = 0
         self._initialised: set[int] = set()
-        self._tiered_after = int(options.more.get("tiered-after", "0"))
+        self._tiered_after = int(options.more.get("tiered_after", "0"))
         """Writes after which the topic becomes tiered; 0 if it is from the beginning."""
         self._is_tiered = self._tiered_after == 0
         self._readers = LogReaders(self._lives, self._places, _decode)
