@@ -494,7 +494,8 @@ class LogDirectories:
     def promote_future(
         self, key: LogKey, now_ms: int, between: Callable[[PartitionLog], None] = lambda log: None
     ) -> bool:
-        """Make a future log the log of its partition, and remove the former one. False if its directory failed.
+        """Make a future log the log of its partition, and remove the former one. False if its directory failed, or
+        after a shortage: then it is still a future log.
 
         `between` is called with the new log before the former one is renamed, which may fail.
         """
@@ -505,8 +506,14 @@ class LogDirectories:
         try:
             log.rename_directory(f"{directory.path}/{directory_name(*key)}")
         except OSError as error:
-            log.close_files()
-            self._fail(directory, error)
+            if is_shortage(error):
+                _log.warning("%s remains a future log for now: %s", log.directory, error)
+                self.futures.put(directory, log)
+                if lacks_room(error):
+                    self._no_room(directory)
+            else:
+                log.close_files()
+                self._fail(directory, error)
             return False
         directory.renamed_logs = True
         former, place = self.logs.get(key), self._places.get(key)
@@ -567,17 +574,14 @@ class LogDirectories:
         for directory in self.online:
             if sum(place is directory for place in self._places.values()) >= MANY_SYNCS:
                 directory.disk.sync_soon(directory.path)
-        for key, log in list(self.logs.items()):
-            try:
-                log.close()
-            except (OSError, KafkaError) as error:
-                cause = error if isinstance(error, OSError) else OSError(str(error))
-                self._fail(self._places[key], cause)
-        for key, log in list(self.futures.logs.items()):
-            try:
-                log.close()
-            except (OSError, KafkaError) as error:
-                self._fail(self.futures.places[key], error if isinstance(error, OSError) else OSError(str(error)))
+        for logs, places in ((self.logs, self._places), (self.futures.logs, self.futures.places)):
+            for key, log in list(logs.items()):
+                if key not in places:
+                    continue  # its directory failed with one of the logs before
+                try:
+                    log.close()
+                except (OSError, KafkaError) as error:
+                    self._fail(places[key], error if isinstance(error, OSError) else OSError(str(error)))
         self.note_failures(run_all(self._checkpoints.last_pieces(self.online)))
         for settle in self.settle_work():
             self.note_failures(settle())

@@ -17,6 +17,7 @@ from typing import Any
 
 from barnabas.protocol.errors import MalformedMessage
 from barnabas.protocol.messages import group_log, metadata_log, remote_log_metadata, share_log, transaction_log
+from barnabas.protocol.primitives import uuid_to_string
 from barnabas.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatch, crc_is_valid, read_header
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.control import EndTxn, control_type, read_end_txn, read_raft_control_record
@@ -28,13 +29,18 @@ from barnabas.runtime.world import Disk, File
 from barnabas.settings.remote_metadata import REMOTE_METADATA_TOPIC
 from barnabas.storage.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
+    TOPIC_ID_CHECKPOINT,
     MalformedCheckpoint,
     parse_epochs,
     parse_offsets,
+    parse_topic_ids,
 )
+from barnabas.storage.empty_logs import EMPTY_LOGS_FILE
+from barnabas.storage.gap_epochs import GAP_EPOCHS_FILE
 from barnabas.storage.indexes import CorruptIndex
 from barnabas.storage.log_directory import BOOT_FILE, CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE
 from barnabas.storage.names import (
+    EPOCH_FILE,
     LOG_SUFFIX,
     METADATA_TOPIC,
     OFFSET_INDEX_SUFFIX,
@@ -51,7 +57,17 @@ METADATA_SNAPSHOT_SUFFIX = ".checkpoint"
 _SHOWN_BYTES = 200
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
-_TEXT_FILES = frozenset({BOOT_FILE, CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE, PARTITION_METADATA_FILE})
+_TEXT_FILES = frozenset(
+    {
+        BOOT_FILE,
+        CLEAN_SHUTDOWN_FILE,
+        EMPTY_LOGS_FILE,
+        EPOCH_FILE,
+        GAP_EPOCHS_FILE,
+        META_PROPERTIES_FILE,
+        PARTITION_METADATA_FILE,
+    }
+)
 
 
 _COORDINATED: Mapping[str, ModuleType] = {
@@ -85,11 +101,14 @@ def dump_lines(disk: Disk, path: str, *, records: bool = True) -> Iterator[str]:
     elif stem == LEADER_EPOCH_CHECKPOINT:
         for epoch, start_offset in _parsed(parse_epochs, disk.read_bytes(path)):
             yield f"epoch {epoch} from offset {start_offset}"
+    elif stem == TOPIC_ID_CHECKPOINT:
+        for (topic, partition), topic_id in _parsed(parse_topic_ids, disk.read_bytes(path)).items():
+            yield f"{topic}-{partition} {uuid_to_string(topic_id)}"
+    elif stem in _TEXT_FILES:
+        yield from disk.read_bytes(path).decode("utf-8", "replace").splitlines()
     elif stem.endswith("-checkpoint"):
         for (topic, partition), offset in _parsed(parse_offsets, disk.read_bytes(path)).items():
             yield f"{topic}-{partition} {offset}"
-    elif stem in _TEXT_FILES:
-        yield from disk.read_bytes(path).decode("utf-8", "replace").splitlines()
     else:
         raise NotDumpable(
             "not a file of a log: expected .log, .checkpoint, .index, .timeindex, .txnindex, .snapshot, *-checkpoint"

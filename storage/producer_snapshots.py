@@ -38,7 +38,8 @@ class SnapshotFiles:
             file.close()
         if offset not in self.offsets:
             insort(self.offsets, offset)
-        self.unsynced.append(offset)
+        if offset not in self.unsynced:
+            self.unsynced.append(offset)
 
     def read(self, offset: int) -> bytes:
         return self._folder.disk.read_bytes(self._folder.snapshot(offset))

@@ -205,7 +205,8 @@ class LogDirMoves:
         if action is Action.WAIT:
             return None
         if action is Action.SWAP:
-            self._swap(move)
+            if not self._swap(move):
+                return BACKOFF_MS if self._is_on(move) else 0
             failures = await self._ports.world.run_blocking(partial(_sync_names, move.target, move.home))
             self._ports.store.directories.note_failures(failures)
             await self._ports.store.checkpoint()
@@ -353,8 +354,9 @@ class LogDirMoves:
 
     # -- the swap
 
-    def _swap(self, move: _Move) -> None:
-        """The future log becomes the log of the partition, in one step of the event loop."""
+    def _swap(self, move: _Move) -> bool:
+        """The future log becomes the log of the partition, in one step of the event loop. False if that failed: if it
+        was for a shortage, the move goes on."""
         world, directories = self._ports.world, self._ports.store.directories
         partition = move.partition
 
@@ -368,8 +370,10 @@ class LogDirMoves:
             del self._moves[move.key]
             world.fault_point("log_dir_move.swapped")
             self._note(move, f"is in {move.target.path} now", f"all of it was copied from {move.home.path}")
-        else:
+            return True
+        if directories.futures.logs.get(move.key) is not move.future:
             self._end(move)
+        return False
 
     def _note(self, move: _Move, what: str, cause: str) -> None:
         node_id, name = self._ports.node_id, move.partition.name

@@ -33,7 +33,15 @@ from barnabas.broker.replication.follower import (
     TruncateFullyAndStartAt,
     TruncateTo,
 )
-from barnabas.broker.replication.reads import FetchKind, OffsetIsRemote, ReadRequest, ReadResult
+from barnabas.broker.replication.reads import (
+    FetchKind,
+    ReadRequest,
+    ReadResult,
+    divergence,
+    offsets_of,
+    read_log,
+    readable_to,
+)
 from barnabas.broker.replication.replica import (
     ACKS_ALL,
     CommittedIsr,
@@ -64,7 +72,6 @@ from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_results import AppendResult, OffsetOutOfRange
 from barnabas.storage.producer_snapshot_format import CorruptSnapshot
 from barnabas.storage.producers import NO_WARRANT, Verification, Warrant
-from barnabas.storage.segment_list import LogSlice
 
 log = logging.getLogger(__name__)
 
@@ -276,26 +283,26 @@ class Partition:
             error = replica.replica_error(request.current_leader_epoch)
         if error is not None:
             raise KafkaError(error)
-        diverging_epoch = self._diverging(request)
-        return self._read(request) if diverging_epoch is None else self._offsets(None, diverging_epoch)
+        diverging_epoch = divergence(self.log, request)
+        return self._read(request) if diverging_epoch is None else offsets_of(self.log, None, diverging_epoch)
 
     def offsets(self, current_leader_epoch: int) -> ReadResult:
         """`read` from any replica, without records."""
         error = self.replica.replica_error(current_leader_epoch)
         if error is not None:
             raise KafkaError(error)
-        return self._offsets(None, None)
+        return offsets_of(self.log)
 
     def follower_read(self, fetch: FollowerFetch, request: ReadRequest) -> ReadResult:
         """A fetch of another replica: records that replica's progress, then reads."""
         error = self.replica.follower_error(fetch.node_id, fetch.broker_epoch, request.current_leader_epoch)
         if error is not None:
             raise KafkaError(error)
-        diverging_epoch = self._diverging(request)
+        partition_log = self.log
+        diverging_epoch = divergence(partition_log, request)
         if diverging_epoch is not None:
             # Its log diverges from this one, so its end is no progress.
-            return self._offsets(None, diverging_epoch)
-        partition_log = self.log
+            return offsets_of(partition_log, None, diverging_epoch)
         if not partition_log.log_start_offset <= fetch.fetch_offset <= partition_log.log_end_offset:
             raise OffsetOutOfRange(f"{partition_log}: replica {fetch.node_id} at {fetch.fetch_offset}")
         effects = self.replica.follower_fetched(
@@ -339,51 +346,16 @@ class Partition:
         active_since_ms = host.monotonic.now_ms() - host.session_timeout_ms
         return self.replica.is_forgotten(active_since_ms, may_be_fenced=host.may_be_fenced())
 
-    def _diverging(self, request: ReadRequest) -> tuple[int, int] | None:
-        asked = request.last_fetched_epoch
-        if asked < 0:
-            return None
-        epoch, end_offset = self.log.end_offset_for_epoch(asked)
-        if epoch < 0 or request.offset < self.log.log_start_offset:
-            raise OffsetOutOfRange(f"{self.log}: offset {request.offset} after epoch {asked}")
-        return (epoch, end_offset) if epoch < asked or end_offset < request.offset else None
-
     def _read(self, request: ReadRequest) -> ReadResult:
-        partition_log = self.log
-        kind = request.kind
-        if kind is FetchKind.REPLICA:
-            upper_offset = partition_log.log_end_offset
-        elif kind is FetchKind.READ_COMMITTED:
-            upper_offset = partition_log.last_stable_offset
-        else:
-            upper_offset = partition_log.high_watermark
-        try:
-            records = partition_log.read(
-                request.offset, request.max_bytes, upper_offset, request.at_least_one_batch
-            )
-        except OffsetOutOfRange:
-            local_start = partition_log.local_log_start_offset
-            if partition_log.log_start_offset <= request.offset < local_start:
-                raise OffsetIsRemote(f"{partition_log}: offset {request.offset} is only remote") from None
-            raise
-        if records is None and kind is not FetchKind.REPLICA and request.offset >= upper_offset and self.is_forgotten:
+        result = read_log(self.log, request)
+        if (
+            result.records is None
+            and request.kind is not FetchKind.REPLICA
+            and request.offset >= readable_to(self.log, request.kind)
+            and self.is_forgotten
+        ):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        result = self._offsets(records, None)
-        if kind is FetchKind.READ_COMMITTED and records is not None:
-            aborted = partition_log.aborted_transactions(request.offset, records.upper_offset)
-            return result._replace(aborted=aborted) if aborted else result
         return result
-
-    def _offsets(self, records: LogSlice | None, diverging_epoch: tuple[int, int] | None) -> ReadResult:
-        partition_log = self.log
-        return ReadResult(
-            records,
-            partition_log.high_watermark,
-            partition_log.last_stable_offset,
-            partition_log.log_start_offset,
-            partition_log.log_end_offset,
-            diverging_epoch,
-        )
 
     def end_offset_for_epoch(self, epoch: int, current_leader_epoch: int) -> tuple[int, int]:
         """OffsetForLeaderEpoch: (largest epoch <= `epoch`, its end offset), (-1, -1) if unknown. Raises KafkaError."""
@@ -395,8 +367,8 @@ class Partition:
     def read_copy(self, offset: int, last_fetched_epoch: int, max_bytes: int) -> ReadResult:
         """Read up to the log end, for a copy of this log on this broker. Raises KafkaError."""
         request = ReadRequest(FetchKind.REPLICA, offset, max_bytes, last_fetched_epoch=last_fetched_epoch)
-        diverging_epoch = self._diverging(request)
-        return self._read(request) if diverging_epoch is None else self._offsets(None, diverging_epoch)
+        diverging_epoch = divergence(self.log, request)
+        return read_log(self.log, request) if diverging_epoch is None else offsets_of(self.log, None, diverging_epoch)
 
     def log_replaced(self, partition_log: PartitionLog) -> None:
         """`partition_log`, which has all records of the log and its producers, takes its place."""

@@ -1,4 +1,7 @@
-"""Reads from the log of a partition: what a reader asks for, and what it gets."""
+"""Reads from the log of a partition: what a reader asks for, and what it gets.
+
+The caller has checked that the reader may read here. Knows neither replicas nor clocks.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.log_results import OffsetOutOfRange
 from barnabas.storage.segment_list import LogSlice
 from barnabas.storage.transaction_index import AbortedTransaction
 
@@ -56,3 +61,53 @@ class ReadResult(NamedTuple):
     """(epoch, end offset) where the reader's log diverges from this one; then there are no records (KIP-595)."""
     aborted: Sequence[AbortedTransaction] = ()
     """Aborted transactions in `records`, for READ_COMMITTED."""
+
+
+def divergence(log: PartitionLog, request: ReadRequest) -> tuple[int, int] | None:
+    """(epoch, end offset) where the reader's log diverges from `log`, if it does. Raises `OffsetOutOfRange` if that is
+    unknown, because the log has nothing of the epoch or of the offset."""
+    asked = request.last_fetched_epoch
+    if asked < 0:
+        return None
+    epoch, end_offset = log.end_offset_for_epoch(asked)
+    if epoch < 0 or request.offset < log.log_start_offset:
+        raise OffsetOutOfRange(f"{log}: offset {request.offset} after epoch {asked}")
+    return (epoch, end_offset) if epoch < asked or end_offset < request.offset else None
+
+
+def readable_to(log: PartitionLog, kind: FetchKind) -> int:
+    """The offset up to which such a reader may read."""
+    if kind is FetchKind.REPLICA:
+        return log.log_end_offset
+    return log.last_stable_offset if kind is FetchKind.READ_COMMITTED else log.high_watermark
+
+
+def read_log(log: PartitionLog, request: ReadRequest) -> ReadResult:
+    """Raises as `PartitionLog.read`, and `OffsetIsRemote`."""
+    try:
+        records = log.read(
+            request.offset, request.max_bytes, readable_to(log, request.kind), request.at_least_one_batch
+        )
+    except OffsetOutOfRange:
+        if log.log_start_offset <= request.offset < log.local_log_start_offset:
+            raise OffsetIsRemote(f"{log}: offset {request.offset} is only remote") from None
+        raise
+    result = offsets_of(log, records)
+    if request.kind is FetchKind.READ_COMMITTED and records is not None:
+        aborted = log.aborted_transactions(request.offset, records.upper_offset)
+        return result._replace(aborted=aborted) if aborted else result
+    return result
+
+
+def offsets_of(
+    log: PartitionLog, records: LogSlice | None = None, diverging_epoch: tuple[int, int] | None = None
+) -> ReadResult:
+    """These records, with the offsets of the log as of now."""
+    return ReadResult(
+        records,
+        log.high_watermark,
+        log.last_stable_offset,
+        log.log_start_offset,
+        log.log_end_offset,
+        diverging_epoch,
+    )

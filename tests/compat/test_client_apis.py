@@ -243,7 +243,7 @@ def test_administration_with_kafka_python(cluster: RunningCluster) -> None:
         KafkaPython(cluster.bootstrap_servers).produce(topic, [Sent("k", "v")])
         (described,) = admin.describe_topics([topic])
         assert [len(partition["replica_nodes"]) for partition in described["partitions"]] == [3, 3]
-        assert topic in admin.list_topics()
+        cluster.wait_for("the topic is listed", lambda: topic in admin.list_topics())
         described_cluster = admin.describe_cluster()
         assert described_cluster["cluster_id"] == cluster.layout.cluster_id
         assert {broker["broker_id"] for broker in described_cluster["brokers"] if not broker["is_fenced"]} == {1, 2, 3}
@@ -281,7 +281,8 @@ def test_administration_with_aiokafka(cluster: RunningCluster) -> None:
             topic = "run-by-aiokafka"
             created = await admin.create_topics([NewTopic(topic, 2, 3)])
             assert [error for _, error, *_ in created.topic_errors] == [0]
-            assert topic in await admin.list_topics()
+            while topic not in await admin.list_topics():  # Any broker answers, also one that does not know it yet.
+                await asyncio.sleep(0.05)
             (described,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
             assert described.resources[0][0] == 0
             assert (await admin.describe_cluster())["cluster_id"] == cluster.layout.cluster_id

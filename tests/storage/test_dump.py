@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from itertools import pairwise
 from pathlib import Path
@@ -15,18 +16,22 @@ from barnabas.protocol.messages.control_records import LeaderChangeMessage
 from barnabas.protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue
 from barnabas.protocol.messages.metadata_log import TopicRecord
 from barnabas.protocol.messages.transaction_log import TransactionLogKey
+from barnabas.protocol.primitives import uuid_to_string
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.control import EndTxn, build_end_txn_batch, build_raft_control_batch
 from barnabas.protocol.records.coordinator import encode_key, encode_versioned
 from barnabas.protocol.records.metadata import encode_metadata_record
 from barnabas.protocol.records.record import Record
+from barnabas.settings.topic import TopicConfig
+from barnabas.storage.directories import LogDirectories
 from barnabas.storage.dump import dump_lines, main
+from barnabas.storage.log_dir_work import NewLog
 from barnabas.storage.producer_snapshot_format import encode_snapshot
 from barnabas.storage.producers import ProducerEntry, SequencedBatch
 from barnabas.storage.remote.metadata_records import encode
 from tests.examples import examples
 from tests.storage.remote.remote_rig import segment
-from tests.storage.rig import NOW_MS, Rig, batch
+from tests.storage.rig import NOW_MS, Rig, append, batch, numbered, producer_batch
 
 
 def dumped(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str], list[str]]:
@@ -68,9 +73,10 @@ def test_indexes(tmp_path: Path, capsys: pytest.CaptureFixture[str], data: st.Da
     path = tmp_path / f"{base:020}{'.timeindex' if is_time else '.index'}"
     path.write_bytes(b"".join(entry.pack(*it) for it in entries) + b"\x01" * part + bytes(zeros * entry.size))
     status, out, err = dumped(capsys, str(path))
-    while entries and not part and entries[-1] == (0, 0) and len(entries) + zeros > 1:
+    rows = entries + [(0, 0)] * zeros
+    entries = list(rows)
+    while not part and len(rows) > 1 and entries and entries[-1] == (0, 0):
         entries.pop()  # taken for preallocated
-        zeros += 1
     increases = all(one[0] < two[0] and one[1] <= two[1] for one, two in pairwise(entries))
     assert (status, len(err)) == ((0, 0) if increases and not part else (1, 1))
     if status == 0:
@@ -78,9 +84,9 @@ def test_indexes(tmp_path: Path, capsys: pytest.CaptureFixture[str], data: st.Da
             f"timestamp {first} offset {base + second}" if is_time else f"offset {base + first} at byte {second}"
             for first, second in entries
         ]
-        if zeros and entries:
-            expected.append(f"{zeros * entry.size} preallocated bytes of zeros")
-        assert [line.strip() for line in out[1:]][: len(entries)] == expected[: len(entries)]
+        if len(rows) > len(entries):
+            expected.append(f"{(len(rows) - len(entries)) * entry.size} preallocated bytes of zeros")
+        assert [line.strip() for line in out[1:]] == expected
 
 
 @pytest.mark.feature("ST-08", "ST-20")
@@ -248,3 +254,51 @@ def test_producers(has_batch: bool, epoch: int, open_from: int, count: int) -> N
     where = f"last sequence {4 + count}, offsets 20 to {19 + count}" if has_batch else "last sequence -1, no batch"
     state = f"transaction open from offset {open_from}" if open_from >= 0 else "no open transaction"
     assert line == f"producer 9 epoch {epoch}, {where}, last timestamp 77, coordinator epoch 6, {state}"
+
+
+def shown(rig: Rig, path: str) -> list[str]:
+    return list(dump_lines(rig.disk, path))
+
+
+@pytest.mark.feature("ST-11", "ST-20")
+def test_every_file_of_a_node_is_shown() -> None:
+    """While it runs with new logs, and after it has stopped."""
+    rig = Rig()
+    node = LogDirectories.open(rig.disk, ["/logs/a"], 1, random.Random(1), "the cluster")
+    node.load(lambda topic: TopicConfig(), NOW_MS)
+    topic_id = bytes(range(16))
+    for index in range(3):
+        node.make(NewLog("orders", index, topic_id, TopicConfig()), NOW_MS)
+    log = node.logs["orders", 0]
+    append(log, producer_batch(9, 0, 0, 2), leader_epoch=3)
+    log.append_as_follower(bytearray(numbered(5, 1, 7)), NOW_MS, leaders_epochs=[(4, 3), (7, 5)])
+    log.set_high_watermark(4)
+    node.note_epoch(12)
+    ids = [f"orders-{index} {uuid_to_string(topic_id)}" for index in range(3)]
+    assert shown(rig, "/logs/a/topic-id-checkpoint") == ids
+    assert shown(rig, "/logs/a/orders-0/gap-epochs") == ["0", "2", "2 5 7 4 3", "2 5 7 7 5"]
+    assert shown(rig, "/logs/a/.broker_epoch") == ["boot-0 12"]
+    node.close(13)
+    assert shown(rig, "/logs/a/.kafka_cleanshutdown") == ['{"version":0,"brokerEpoch":13}']
+    assert shown(rig, "/logs/a/recovery-point-offset-checkpoint") == ["orders-0 6", "orders-1 0", "orders-2 0"]
+    assert shown(rig, "/logs/a/replication-offset-checkpoint") == ["orders-0 4", "orders-1 0", "orders-2 0"]
+    assert shown(rig, "/logs/a/empty-logs-checkpoint")[:3] == ["0", "13", "2"]
+    assert "node.id=1" in shown(rig, "/logs/a/meta.properties")
+    assert shown(rig, "/logs/a/.boot_id") == ["boot-0"]
+    directory = "/logs/a/orders-0"
+    epochs = ["epoch 3 from offset 0", "epoch 4 from offset 3", "epoch 7 from offset 5"]
+    assert shown(rig, f"{directory}/leader-epoch-checkpoint") == epochs
+    assert shown(rig, f"{directory}/partition.metadata") == ["version: 0", f"topic_id: {uuid_to_string(topic_id)}"]
+    [producer] = shown(rig, f"{directory}/{6:020}.snapshot")
+    assert producer.startswith("producer 9 epoch 0, last sequence 1, offsets 0 to 1")
+    path = f"{directory}/{0:020}.log"
+    lines = shown(rig, path)
+    batches = [line.partition(",")[0].strip() for line in lines if "at byte" in line]
+    assert batches == ["offsets 0 to 1", "offsets 5 to 5"]
+    for suffix in (".deleted", ".swap", ".cleaned"):
+        rig.disk.rename(path, path + suffix)
+        assert shown(rig, path + suffix) == lines
+        rig.disk.rename(path + suffix, path)
+    for path, _ in rig.store.files("/logs/a"):
+        if not path.endswith(".lock"):
+            shown(rig, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,13 +18,22 @@ pytestmark = pytest.mark.feature("OP-07")
 NUMBER = st.integers(0, 1 << 40)
 UUID = st.binary(min_size=16, max_size=16)
 TEXT = st.text(min_size=1, max_size=5)
-LOG = st.builds(LogEnd, TEXT, NUMBER, st.none() | UUID, UUID, st.integers(-1, 9), NUMBER)
+LOG = st.builds(LogEnd, TEXT, NUMBER, st.none() | UUID, UUID, st.integers(-1, 9), NUMBER, st.booleans())
 ENDS = st.builds(BrokerLogEnds, TEXT, NUMBER, NUMBER, st.lists(LOG, max_size=3).map(tuple))
 
 
 @given(ENDS)
 def test_a_file_is_read_as_it_was_written(ends: BrokerLogEnds) -> None:
     assert parse_log_ends(format_log_ends(ends), "ends.json") == ends
+
+
+@given(ENDS)
+def test_a_file_of_a_time_without_tiered_logs_has_none(ends: BrokerLogEnds) -> None:
+    content = json.loads(format_log_ends(ends))
+    for log in content["logs"]:
+        del log["is_tiered"]
+    plain = tuple(replace(log, is_tiered=False) for log in ends.logs)
+    assert parse_log_ends(json.dumps(content), "ends.json") == replace(ends, logs=plain)
 
 
 def is_whole(value: Any, least: int = 0) -> bool:

@@ -175,7 +175,8 @@ def test_performance_is_measured_with_share_consumers(any_cluster: AnyCluster, t
     begin_at_the_start(tools, group)
     write(any_cluster, topic, 5_000)
     words = ("--topic", topic, "--group", group, "--num-records", "5000", "--threads", "2", "--timeout", "30000")
-    printed = tools.ask("share-consumer-perf-test", *words, "--hide-header")
+    # The tool gives its members 500 ms to leave the group, which a busy machine may not have.
+    printed = tools.ask("share-consumer-perf-test", *words, "--hide-header", expected="within 500 ms")
     assert "WARNING" not in printed.out
     numbers = printed.lines[-1].split(", ")
     assert int(numbers[5]) >= 5_000

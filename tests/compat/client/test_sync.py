@@ -91,7 +91,10 @@ def test_an_administrator(any_cluster: AnyCluster) -> None:
     topic = any_cluster.new_name("sync-admin")
     with sync.Admin(bootstrap_servers=any_cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(topic, num_partitions=2)])
-        assert topic in admin.list_topics()
+        until = time.monotonic() + 30
+        while topic not in admin.list_topics():
+            assert time.monotonic() < until, "no broker that is asked knows the topic"
+            time.sleep(0.05)
         with pytest.raises(errors.TopicExistsException):
             admin.create_topics([NewTopic(topic)])
 
