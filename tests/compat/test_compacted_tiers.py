@@ -127,7 +127,7 @@ def test_a_compacted_topic_that_exists_becomes_tiered(tools: Java, cluster: Runn
     written = {f"k{number:03}": "first" for number in range(KEYS)} | changes
     expected = {key: value for key, value in written.items() if value is not None}
     entity = ("--entity-type", "topics", "--entity-name", topic)
-    tools.ask("configs", "--alter", *entity, "--add-config", "remote.storage.enable=true,local.retention.bytes=1")
+    tools.ask("configs", "--alter", *entity, "--add-config", "remote.storage.enable=true,local.retention.ms=1")
     # Nothing more is written: the active segment is closed, and cleaned, for the copy.
     cluster.wait_for("all of it is only in the store", lambda: local_start(cluster, topic) >= KEYS + len(changes))
     assert table(records(tools, topic)) == expected
