@@ -46,7 +46,7 @@ _READS = 0.15
 _DELETIONS = 0.3
 _FINAL_READERS = 2
 _MOST_WRITES = 4
-"""Of one transaction."""
+"""Writes of one transaction."""
 
 
 class Table:

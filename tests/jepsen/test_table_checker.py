@@ -88,7 +88,7 @@ def test_a_committed_transaction_counts_like_single_writes() -> None:
     assert with_transaction(*committed).found((2, 1, 12), (5, 2, 21)) == {"lost-write"}
 
 
-def test_what_was_aborted_is_never_read() -> None:
+def test_an_aborted_write_is_never_read() -> None:
     aborted = ("fail", (4, 1, 20), (5, 1, None), (None, 2, 21))
     assert with_transaction(*aborted).found((2, 1, 12), (3, 2, None)) == set()
     assert with_transaction(*aborted).found((2, 1, 12), (4, 1, 20)) == {"G1a"}

@@ -50,7 +50,7 @@ def note_events(path: Path) -> None:
         return data
 
     async def noted_records(self: RemoteReader, place: Any, found: Any, wanted: Any) -> Any:
-        """What a fetch gets of a segment is one event, in however many requests it was read."""
+        """One event for each part of a segment that a fetch gets, in however many requests it was read."""
         taken = await records(self, place, found, wanted)
         note("FETCH_SEGMENT", place.segment)
         return taken
