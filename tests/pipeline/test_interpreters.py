@@ -21,15 +21,15 @@ pytestmark = pytest.mark.feature("PL-01")
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = """
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 try:
     frame = spark.read.format("barnabas").option("bootstrap", "127.0.0.1:1").option("subscribe", "orders").load()
     print("found", sorted(frame.columns))
-except AnalysisException as error:
-    print(error.getCondition())
+except Py4JJavaError as error:
+    print(error.java_exception.getCondition())
 """
 
 

@@ -543,12 +543,12 @@ def test_each_guard_has_a_story_that_goes_wrong_without_it(
     plant(monkeypatch)
     broken: list[str] = []
 
-    async def told(replicas: Replicas) -> None:
+    async def played(replicas: Replicas) -> None:
         await story(replicas)
         broken.append(replicas.broken)
         replicas.broken = ""
 
-    running(told, tiered_later=story in LATER)
+    running(played, tiered_later=story in LATER)
     assert "although it was deleted" in broken[0]
 
 
