@@ -107,8 +107,9 @@ def test_the_check_is_an_exit_code(
 
 @pytest.mark.spark
 def test_a_job_of_an_environment_that_is_not_activated_finds_the_format_by_the_printed_settings(
-    spark: Any, installed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: Any, installed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "job.py").write_text(JOB)
     elsewhere = tmp_path / "bin"
     elsewhere.mkdir()

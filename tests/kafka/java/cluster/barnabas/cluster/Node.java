@@ -31,7 +31,7 @@ final class Node {
     Node(JsonNode described) {
         id = described.get("id").asInt();
         role = described.get("role").asText();
-        tierEvents = described.get("tier_events").asText();
+        tierEvents = described.path("tier_events").asText();
         described.get("log_dirs").forEach(dir -> logDirs.add(dir.asText()));
         described.get("ports").fields().forEachRemaining(port -> ports.put(port.getKey(), port.getValue().asInt()));
         described.get("settings").fields().forEachRemaining(setting -> settings.put(setting.getKey(), setting.getValue().asText()));
