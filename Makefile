@@ -25,6 +25,7 @@
 #   make mutants MINUTES=20      mutation tests of the cores; SEED=1 ROOMS="storage kraft/raft"
 #   make attack                  cost of hostile clients
 #   make scale PARTITIONS=30000  memory, failover, stop and start of a cluster with many partitions
+#   make calls                   calls of Python functions for one append, one transaction, one record at the tail
 #   make bench-delayed           a million delayed records: memory, lateness, rate
 #   make s3-test                 stores and brokers while an S3 server is killed under them
 #   make dev-bench               barnabas dev and proxy beside kfake, mockafka, Kafka's JVM, Toxiproxy
@@ -50,10 +51,10 @@ PYTHON ?= $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 BIN := .venv/bin
 BARNABAS := $(BIN)/barnabas cluster
 
-.PHONY: s3-test versitygw settings map package-test upgrade-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat compat-nightly kafka-tests lock docker-test simulate suite attack scale mutants help features diagrams bench bench-delayed dev-bench compiled wheels
+.PHONY: s3-test versitygw settings map package-test upgrade-test distclean demo-page pipeline-demo page-test spark-test up down status clean demo check test compat compat-nightly kafka-tests lock docker-test simulate suite attack scale mutants help features diagrams bench bench-delayed calls dev-bench compiled wheels
 
 help:
-	@sed -n '3,29s/^# \{0,1\}//p' Makefile
+	@sed -n '3,31s/^# \{0,1\}//p' Makefile
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (Debian: apt install python3-venv)"; exit 1; }
@@ -217,6 +218,9 @@ bench: .venv/installed-compat
 scale: .venv/installed-dev
 	@$(BIN)/python bench/scale.py $(if $(BASE_PORT),--base-port $(BASE_PORT)) \
 		$(if $(PARTITIONS),--partitions $(PARTITIONS)) $(ARGS)
+
+calls: .venv/installed-dev
+	@$(BIN)/python bench/calls.py $(ARGS)
 
 bench-delayed: .venv/installed-dev
 	@$(BIN)/python bench/delayed.py $(if $(BASE_PORT),--base-port $(BASE_PORT)) $(ARGS)

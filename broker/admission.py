@@ -16,7 +16,13 @@ import trio
 
 from barnabas.broker.traffic import Conversions
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import LEAST_MESSAGE_BYTES, BatchHeader, is_compressed_message, read_header
+from barnabas.protocol.records.batch import (
+    COMPRESSION_MASK,
+    LEAST_MESSAGE_BYTES,
+    BatchHeader,
+    is_compressed_message,
+    read_header,
+)
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.compression import Compression, UnfoldsTooFar
 from barnabas.protocol.records.conversion import up_convert
@@ -147,9 +153,9 @@ class Admission:
 
     def _begin(self, produce_version: int) -> None:
         limits = self._limits
-        self._batches = validate_produce(self._buffer, limits, self._now_ms, produce_version)
+        self._batches = batches = validate_produce(self._buffer, limits, self._now_ms, produce_version)
         if not limits.head_only or limits.keys_required or self._delays or self._config.compression_type != "producer":
-            self._check = RecordCheck(self._buffer, self._header, limits, self._now_ms, self._name)
+            self._check = RecordCheck(self._buffer, batches[0][1], limits, self._now_ms, self._name)
 
     def _convert(self) -> None:
         """Make the message set one batch. Raises KafkaError."""
@@ -193,19 +199,20 @@ class Admission:
                 raise NeedsTime
             allowance.take(_STEPS_TO_COMPRESS * (1 + len(self._buffer) // LEAST_MESSAGE_BYTES))
             self._convert()
-        count = self._header.records_count
-        wanted = self._wanted
+        header, config = self._batches[0][1], self._config
+        count = header.records_count
+        wanted = None if config.compression_type == "producer" else self._wanted
         check = self._check
         if check is not None:
             allowance.take(count)
-            if check.is_compressed:
+            if header.attributes & COMPRESSION_MASK:
                 self._unfold_at_once(check, allowance)
             else:
-                check.unfold(self._limits.unfolded_limit_bytes)
+                check.unfold()
             if not check.go_on(count):
                 allowance.left = 0
                 raise NeedsTime
-            if self._delays and HEADER_HINT in check.unfolded:
+            if config.barnabas_delayed_delivery_enable and HEADER_HINT in check.unfolded:
                 allowance.take(_STEPS_TO_READ_HEADERS * count)
                 self._read_times(check)
         if wanted is not None:

@@ -6,23 +6,37 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.coordinator.coordinator import Coordinator
 from barnabas.broker.coordinator.shard import ShardState
 from barnabas.broker.group_lag import GroupLag
-from barnabas.broker.groups.machine import GroupMachine
 from barnabas.broker.internal_topics import SHARE_TOPIC
-from barnabas.broker.shares.state_machine import ShareStateMachine
 from barnabas.broker.traffic import GroupEvents, ShareStateWrites, Verifications
-from barnabas.broker.transactions.machine import TransactionMachine
-from barnabas.broker.transactions.markers import MarkerWriter
-from barnabas.broker.transactions.transaction import TransactionState
-from barnabas.runtime.metrics import Family, Labels
+from barnabas.runtime.families import Family, Labels
+
+if TYPE_CHECKING:
+    from barnabas.broker.coordination import Coordination
+    from barnabas.broker.groups.machine import GroupMachine
+    from barnabas.broker.shares.state_machine import ShareStateMachine
+    from barnabas.broker.transactions.machine import TransactionMachine
+    from barnabas.broker.transactions.markers import MarkerWriter
+    from barnabas.broker.transactions.transaction import TransactionState
 
 LAG_LABELS = ("consumergroup", "topic", "partition")
 
 Samples = list[tuple[Labels, float]]
+
+
+def coordination_families(coordination: Coordination) -> list[Callable[[], Iterator[Family]]]:
+    """The metrics of all coordinators of a broker."""
+    parts = coordination.late_transactions.get()
+    return [
+        partial(group_families, coordination.groups, coordination.group_events),
+        partial(share_state_families, coordination.shares, coordination.share_writes),
+        partial(transaction_families, coordination.transactions, parts.markers, parts.verifier.counted),
+    ]
 
 
 def group_families(groups: Coordinator[GroupMachine], events: GroupEvents) -> Iterator[Family]:

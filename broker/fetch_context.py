@@ -35,6 +35,9 @@ class FetchContext:
     is_incremental = False
     """True if `to_read` may be smaller than `wanted`, and grow while the request waits."""
 
+    keys: Sequence[PartitionKey] = ()
+    """The key under which a request of a session is watched."""
+
     def __init__(self, wanted: Sequence[Wanted]) -> None:
         self._wanted = wanted
 
@@ -61,6 +64,11 @@ class FetchContext:
 
     def ignore_moved(self) -> None:
         """Leave out the present changes in the next `take_moved`."""
+
+    @property
+    def has_moved(self) -> bool:
+        """True if `take_moved` may return something."""
+        return True
 
     def reads_more_than(self, most: int) -> bool:
         """True if `to_read` has more partitions."""
@@ -103,11 +111,12 @@ class IncrementalContext(FetchContext):
     is_incremental = True
 
     def __init__(self, session: FetchSession) -> None:
-        super().__init__(())
+        self._wanted = ()
         self._session = session
         self._epoch = session.epoch
         self._fresh = session.fresh = {}
         self.session_id = session.id
+        self.keys = (session.key,)
 
     @property
     def wanted(self) -> Sequence[Wanted]:
@@ -116,18 +125,29 @@ class IncrementalContext(FetchContext):
     @property
     def to_read(self) -> Sequence[Wanted]:
         partitions = self._session.partitions
-        return [(key[0], partitions[key].wanted) for key in self._session.moved if key in partitions]
+        found: list[Wanted] = []
+        for key in self._session.moved:
+            if (cached := partitions.get(key)) is not None:
+                found.append((cached.topic, cached.wanted))
+        return found
 
     def take_moved(self) -> Sequence[Wanted]:
         if not self._fresh:
             return ()
         partitions = self._session.partitions
-        moved = [(key[0], partitions[key].wanted) for key in self._fresh if key in partitions]
+        moved: list[Wanted] = []
+        for key in self._fresh:
+            if (cached := partitions.get(key)) is not None:
+                moved.append((cached.topic, cached.wanted))
         self._fresh.clear()
         return moved
 
     def ignore_moved(self) -> None:
         self._fresh.clear()
+
+    @property
+    def has_moved(self) -> bool:
+        return bool(self._fresh)
 
     def reads_more_than(self, most: int) -> bool:
         return len(self._session.moved) > most

@@ -77,6 +77,7 @@ class FetchSession:
         "epoch",
         "fresh",
         "id",
+        "key",
         "last_used_ms",
         "listed_as_old",
         "listed_value",
@@ -88,7 +89,10 @@ class FetchSession:
 
     def __init__(self, session_id: int, privileged: bool, uses_topic_ids: bool, now_ms: int) -> None:
         self.id = session_id
+        self.key = session_key(session_id)
+        """The key under which its waiting fetch is watched."""
         self.privileged = privileged
+        """It is a follower's."""
         self.uses_topic_ids = uses_topic_ids
         self.created_ms = now_ms
         self.last_used_ms = now_ms

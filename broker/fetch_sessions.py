@@ -160,11 +160,11 @@ class FetchSessions:
         if session.uses_topic_ids != uses_topic_ids:
             return ErrorContext(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         # From here on no other request can continue the session with this epoch.
-        session.epoch = next_epoch(epoch)
+        session.epoch = following = next_epoch(epoch)
         yield from self._update(session, request)
-        if not self._has(session):
+        if self._sessions.get(session.id) is not session:
             return ErrorContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if session.epoch != next_epoch(epoch):
+        if session.epoch != following:
             return ErrorContext(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if not session.partitions:
             self._remove(session)
@@ -193,36 +193,38 @@ class FetchSessions:
         self._unwatch_some()
         return list(each.values())
 
-    def changed(self, topic_id: bytes, topic: str, partition: int) -> list[int]:
-        """Record that a partition has news. Returns the ids of the sessions that contain it."""
-        interested: list[int] = []
+    def changed(self, topic_id: bytes, topic: str, partition: int) -> list[FetchSession]:
+        """Record that a partition has news. Returns the sessions that contain it."""
+        interested: list[FetchSession] = []
         for key in ((topic_id, partition), (topic, partition)):
             watching = self._watching.get(key)
             if watching is not None:
                 for session in watching.values():
                     session.moved[key] = session.fresh[key] = None
-                interested += watching
+                    interested.append(session)
         return interested
 
     def _update(self, session: FetchSession, request: FetchRequest) -> InSteps[None]:
         steps = 0
-        for topic_key, wanted in _wanted(request, session.uses_topic_ids):
-            key = (topic_key, wanted.partition)
-            if key not in session.partitions:
-                if self.cached_partitions >= self._most_partitions(session.privileged):
-                    self._remove(session)
-                    return
-                self.cached_partitions += 1
-            session.asks(key, wanted)
-            self._watch(session, key)
-            steps += 1
-            if steps % WANTED_IN_A_STEP == 0:
-                yield None
-                if not self._has(session):
-                    return
-        for topic in request.forgotten_topics_data:
-            forgotten = topic.topic_id if session.uses_topic_ids else topic.topic
-            for partition in topic.partitions:
+        for topic in request.topics:
+            topic_key = topic.topic_id if session.uses_topic_ids else topic.topic
+            for wanted in topic.partitions:
+                key = (topic_key, wanted.partition)
+                if key not in session.partitions:
+                    if self.cached_partitions >= self._most_partitions(session.privileged):
+                        self._remove(session)
+                        return
+                    self.cached_partitions += 1
+                    self._watch(session, key)
+                session.asks(key, wanted)
+                steps += 1
+                if steps % WANTED_IN_A_STEP == 0:
+                    yield None
+                    if not self._has(session):
+                        return
+        for gone in request.forgotten_topics_data:
+            forgotten = gone.topic_id if session.uses_topic_ids else gone.topic
+            for partition in gone.partitions:
                 self.cached_partitions -= (forgotten, partition) in session.partitions
                 session.forgets((forgotten, partition))
                 self._unwatch(session, (forgotten, partition))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from barnabas.broker.fetch_session import PartitionKey, session_key
+from barnabas.broker.fetch_session import PartitionKey
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.purgatory import Purgatory
 from barnabas.broker.replication.partition import Partition
@@ -42,32 +42,26 @@ class FetchWakeups:
         """Changes since the last check."""
         self._crowded = 0
 
-    def changed(self, partition: Partition) -> None:
-        """There may be more to read, or an error to report."""
-        self._note(partition, for_followers=True)
-
     def committed(self, partition: Partition) -> None:
         """There may be more to read for consumers. Followers already have it, or are about to get it."""
-        self._note(partition, for_followers=False)
+        self.changed(partition, for_followers=False)
 
-    def _note(self, partition: Partition, *, for_followers: bool) -> None:
+    def changed(self, partition: Partition, *, for_followers: bool = True) -> None:
+        """There may be more to read, or an error to report."""
         topic_id, topic, index = partition.topic_id, partition.topic, partition.index
-        sessions, fetches, due = self._sessions, self._fetches, self._due
+        watchers, due = self._fetches.watchers, self._due
         is_first = not due
-        for session_id in sessions.changed(topic_id, topic, index):
-            is_follower = sessions.is_of_follower(session_id)
-            if is_follower and not for_followers:
+        for session in self._sessions.changed(topic_id, topic, index):
+            if session.privileged and not for_followers:
                 # It gets the new high watermark with the next records.
                 continue
-            key = session_key(session_id)
-            if fetches.watches(key):
-                due[key] = None
-            elif is_follower:
+            if session.key in watchers:
+                due[session.key] = None
+            elif session.privileged:
                 self._crowded = STAYS_CROWDED
-        if fetches.delayed:
-            for key in ((topic_id, index), (topic, index)):
-                if fetches.watches(key):
-                    due[key] = None
+        for key in ((topic_id, index), (topic, index)):
+            if key in watchers:
+                due[key] = None
         if not due:
             return
         self._changes += 1

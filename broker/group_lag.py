@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -17,7 +17,6 @@ from barnabas.broker.broker_channels import BrokerChannels
 from barnabas.broker.coordinator.coordinator import Coordinator
 from barnabas.broker.coordinator.shard import ShardState
 from barnabas.broker.current_settings import CurrentSettings
-from barnabas.broker.groups.machine import GroupMachine
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.record_times import ends_of
 from barnabas.broker.replication.partitions import Partitions
@@ -40,6 +39,9 @@ from barnabas.protocol.offset_times import (
 from barnabas.protocol.primitives import ZERO_UUID
 from barnabas.runtime.channel import ChannelError
 from barnabas.runtime.world import World
+
+if TYPE_CHECKING:
+    from barnabas.broker.groups.machine import GroupMachine
 
 log = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ class MetadataPublisher:
         self._prepare = prepare
         self._make_logs = make_logs
         self._publish = publish
-        self._waiting: deque[MetadataDelta] = deque()
+        self.waiting: deque[MetadataDelta] = deque()
         """Steps in order; the logs of the first one are being created."""
         self._preparing: Stepwise[list[NewLog]] | None = None
         """The rest of the preparation of the first one, if it has begun and takes long."""
@@ -52,25 +52,25 @@ class MetadataPublisher:
     @property
     def behind(self) -> int | None:
         """The offset of the last published step while others wait; None if none waits."""
-        return self._waiting[0].before.offset if self._waiting else None
+        return self.waiting[0].before.offset if self.waiting else None
 
     def is_bringing(self, topic: str | bytes) -> bool:
         """True if a waiting step brings this topic (by name or id), or more partitions of it."""
-        if not self._waiting:
+        if not self.waiting:
             return False
-        coming = _find(self._waiting[-1].after, topic)
-        known = _find(self._waiting[0].before, topic)
+        coming = _find(self.waiting[-1].after, topic)
+        known = _find(self.waiting[0].before, topic)
         return coming is not None and (known is None or len(coming.partitions) > len(known.partitions))
 
     def afterwards(self, callback: Callable[[], None]) -> None:
         """Call back when the first waiting step is published. The callback must not raise."""
-        assert self._waiting
+        assert self.waiting
         self._afterwards.append(callback)
 
     def put(self, delta: MetadataDelta) -> None:
         """Announce a step, and publish it now or in its turn."""
         self._announce(delta)
-        if not self._waiting:
+        if not self.waiting:
             self._begin_to_prepare(delta)
             if self._preparing is None and not self._wanted:
                 self._publishing = self._publish(delta)
@@ -78,7 +78,7 @@ class MetadataPublisher:
                     self._publishing = None
                     return
             self._bell.set()
-        self._waiting.append(delta)
+        self.waiting.append(delta)
 
     def _begin_to_prepare(self, delta: MetadataDelta) -> None:
         """Take the first step, which is the only one for most."""
@@ -102,17 +102,17 @@ class MetadataPublisher:
         while True:
             await self._bell.wait()
             self._bell = trio.Event()
-            while self._waiting:
+            while self.waiting:
                 if self._preparing is not None:
                     await self._end_to_prepare(self._preparing)
                 if self._wanted:
                     await self._make_logs(self._wanted)
-                publishing, self._publishing = self._publishing or self._publish(self._waiting[0]), None
+                publishing, self._publishing = self._publishing or self._publish(self.waiting[0]), None
                 for _ in publishing:
                     await trio.lowlevel.checkpoint()
-                self._waiting.popleft()
-                if self._waiting:
-                    self._begin_to_prepare(self._waiting[0])
+                self.waiting.popleft()
+                if self.waiting:
+                    self._begin_to_prepare(self.waiting[0])
                 callbacks, self._afterwards = self._afterwards, []
                 for callback in callbacks:
                     callback()

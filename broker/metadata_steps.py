@@ -62,8 +62,9 @@ class MetadataSteps:
             yield from parts.remote.metadata_changed(delta)
         self._look_at_deliveries(delta)
         parts.coordination.metadata_changed(delta)
-        if SHARE_VERSION in delta.changed_features and not parts.share_groups_are_enabled():
-            parts.shares.switched_off()
+        shares, has_shares = parts.late_shares.here, delta.after.features.level(SHARE_VERSION) > 0
+        if shares is not None and SHARE_VERSION in delta.changed_features and not has_shares:
+            shares.switched_off()
         if delta.changed_brokers:
             parts.fetchers.metadata_changed()
         parts.log_dir_moves.look()
@@ -89,7 +90,7 @@ class MetadataSteps:
         if topics:
             for partition in parts.partitions.led:
                 if partition.topic in topics:
-                    parts.deliveries.look(partition)
+                    parts.look_at_deliveries(partition)
 
     def _report_directories(self, image: MetadataImage) -> None:
         """A registration at an old metadata.version has no log directories."""

@@ -19,9 +19,11 @@ from barnabas.broker.purgatory import Purgatory
 from barnabas.broker.replication.fetcher import Fetchers
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.partitions import Partitions
+from barnabas.broker.replication.throttles import ReplicationThrottles
 from barnabas.broker.shares.lags import ShareLag, ShareLags, share_lag_families
 from barnabas.broker.traffic import BytesOut, CleanerWork, Conversions
-from barnabas.runtime.metrics import Family, Labels, metrics_page
+from barnabas.runtime.families import Family, Labels
+from barnabas.runtime.metrics import metrics_page
 from barnabas.runtime.observatory import Page
 from barnabas.runtime.server import Server
 from barnabas.runtime.world import Clock
@@ -115,6 +117,17 @@ def replica_families(
     yield Family.of("counter", "kafka_server_replicamanager_isrexpands", text, found.expands)
     name, text = "kafka_server_replicafetchermanager_maxlag", "Largest lag in records of a follower on this broker."
     yield Family("gauge", name, text, ("clientId",), [(("Replica",), found.max_lag)])
+
+
+def throttle_families(throttles: ReplicationThrottles, monotonic: Clock) -> Iterator[Family]:
+    """Bytes a second of the replication that is limited (KIP-73, KIP-113)."""
+    now_ms = monotonic.now_ms()
+    for name, quota, text in (
+        ("leaderreplication", throttles.leader.quota, "Bytes a second of throttled replicas that this broker sends."),
+        ("followerreplication", throttles.follower.quota, "Bytes a second of throttled replicas that it fetches."),
+        ("alterlogdirsreplication", throttles.log_dirs, "Bytes a second that move between its log directories."),
+    ):
+        yield Family.of("gauge", f"kafka_server_{name}_byte_rate", text, quota.rate(now_ms))
 
 
 def _count_replica(found: _ReplicaCounts, fetchers: Fetchers, metadata: MetadataCache, partition: Partition) -> None:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import logging
 from functools import cache, partial
+from typing import TYPE_CHECKING
 
 import trio
 
+from barnabas.broker.dispatch import PAGES, load_rooms
 from barnabas.broker.log_cleaner import LogCleaner
 from barnabas.broker.log_store import LogStore
 from barnabas.broker.metadata_publisher import MetadataPublisher
 from barnabas.broker.metadata_steps import MetadataSteps
-from barnabas.broker.node_pages import make_observatory
 from barnabas.broker.parts import BrokerParts
 from barnabas.broker.periodic import PeriodicPorts, PeriodicWork
 from barnabas.broker.serving import dispatcher_of, make_server
@@ -23,7 +24,9 @@ from barnabas.broker.timers import run_timers
 from barnabas.kraft.node import ControllerNode, run_replica
 from barnabas.kraft.quorum_watch import without_controllers
 from barnabas.runtime.decisions import DecisionKind, Decisions
+from barnabas.runtime.late import Late
 from barnabas.runtime.process import CannotRun
+from barnabas.runtime.rooms import Rooms
 from barnabas.runtime.world import World
 from barnabas.settings.broker import BrokerSettings
 from barnabas.settings.controller import ControllerSettings
@@ -31,6 +34,9 @@ from barnabas.settings.listeners import Listener
 from barnabas.storage.directories import LogDirectories
 from barnabas.storage.log_directory import LogDirectoryError
 from barnabas.storage.open_files import limit_for_logs
+
+if TYPE_CHECKING:
+    from barnabas.runtime.observatory import Observatory
 
 log = logging.getLogger(__name__)
 
@@ -46,13 +52,18 @@ async def run_broker(
     *,
     stop: trio.Event,
     controller: ControllerSettings | None = None,
+    rooms_are_late: bool = False,
     task_status: trio.TaskStatus[BrokerParts] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run until `stop` is set or something fails; started once clients are served.
 
     With `controller` this is a combined node (`process.roles=broker,controller`): both roles in one process, over one
-    replica of the metadata log in one directory.
+    replica of the metadata log in one directory. With `rooms_are_late` modules are loaded when a request needs them
+    (`runtime/rooms.py`).
     """
+    rooms = Rooms(are_late=rooms_are_late)
+    if not rooms_are_late:
+        load_rooms()
     try:
         directories = await world.run_blocking(
             lambda: LogDirectories.open(
@@ -74,7 +85,7 @@ async def run_broker(
             beside = None
             if controller is not None:
                 beside = ControllerNode(controller, world, nursery, decisions, directories.cluster_id)
-            node = BrokerNode(BrokerParts(settings, world, store, nursery, decisions, beside))
+            node = BrokerNode(BrokerParts(settings, world, store, nursery, decisions, beside, rooms=rooms))
             await node.start()
             task_status.started(node.parts)
             await stop.wait()
@@ -95,12 +106,13 @@ class BrokerNode:
         )
         parts.dispatcher = dispatcher_of(parts)
         parts.server = make_server(parts)
-        self._observatory = make_observatory(parts)
+        self._observatory: Late[Observatory] = parts.rooms.part(PAGES, parts)
 
     async def start(self) -> None:
         """Returns when clients are served."""
         parts = self.parts
-        await parts.nursery.start(self._observatory.serve, parts.world, parts.static.http_listener)
+        if parts.static.http_listener is not None:
+            await parts.nursery.start(self._observatory.get().serve, parts.world, parts.static.http_listener)
         await parts.nursery.start(run_replica, parts.metadata_log.replica)
         if parts.controller is not None:
             await parts.controller.start()
@@ -180,7 +192,7 @@ class BrokerNode:
             coordinators=parts.coordination.all,
             may_be_fenced=parts.lifecycle.may_be_fenced,
             cleaner=cleaner,
-            make_room=parts.deliveries.make_room,
+            make_room=parts.make_room,
         )
         return PeriodicWork(parts.settings, ports)
 

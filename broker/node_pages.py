@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from barnabas.broker.coordinator_metrics import coordination_families
 from barnabas.broker.delayed.metrics import delayed_families
 from barnabas.broker.metrics import (
     BrokerMetrics,
@@ -12,6 +13,7 @@ from barnabas.broker.metrics import (
     cleaner_families,
     log_families,
     replica_families,
+    throttle_families,
     traffic_families,
     waiting_families,
 )
@@ -20,6 +22,7 @@ from barnabas.broker.shares.inspection_page import SharesPorts, shares_page
 from barnabas.broker.shares.lags import ShareLags
 from barnabas.broker.shares.metrics import share_partition_families
 from barnabas.broker.state_page import StatePorts, broker_state_page
+from barnabas.kraft.controller_pages import controller_state
 from barnabas.kraft.metrics import controller_families
 from barnabas.kraft.node_security import security_families
 from barnabas.kraft.quotas import OF_BROKERS, OF_CONTROLLERS, connection_families
@@ -54,11 +57,12 @@ def _families(parts: BrokerParts) -> list[Families]:
     busy = BusyClock(world)
     families: list[Families] = [
         partial(replica_families, partitions, parts.fetchers, parts.metadata),
+        partial(throttle_families, parts.throttles, world.monotonic),
         partial(traffic_families, partitions, parts.bytes_out, parts.produce_conversions, parts.fetch_conversions),
         partial(log_families, partitions),
         partial(cleaner_families, parts.store.directories, parts.cleaner_work),
         partial(waiting_families, partitions, parts.fetches, parts.deletions),
-        *parts.coordination.families(),
+        *coordination_families(parts.coordination),
         partial(share_partition_families, parts.shares.partitions),
         partial(delayed_families, parts.deliveries),
         partial(broker_families, parts.lifecycle, parts.metadata, server, parts.static.host),
@@ -97,5 +101,5 @@ def _state_ports(parts: BrokerParts) -> StatePorts:
         bytes_out=parts.bytes_out,
         what_is_missing=parts.what_is_missing,
         throttled=parts.quotas.state,
-        controller=None if controller is None else controller.state,
+        controller=None if controller is None else controller_state(controller),
     )

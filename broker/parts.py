@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.broker.apis.group_calls import share_groups_are_enabled
 from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.broker_channels import BrokerChannels
 from barnabas.broker.controller_channel import ControllerChannel
-from barnabas.broker.coordination import Coordination, CoordinationPorts
+from barnabas.broker.coordination import Coordination
+from barnabas.broker.coordination_ports import CoordinationPorts
 from barnabas.broker.cordoned_directories import cordoned_paths
-from barnabas.broker.delayed.deliveries import DelayedDeliveries, DelayedPorts
 from barnabas.broker.directory_assignments import DirectoryAssignments
 from barnabas.broker.disk_space import DiskSpace
 from barnabas.broker.fetch_session import PartitionKey
@@ -43,16 +42,9 @@ from barnabas.broker.replication.log_dir_moves import LogDirMoves, MovePorts
 from barnabas.broker.replication.partition import Partition, PartitionHost
 from barnabas.broker.replication.partitions import Partitions, ReplicationSettings
 from barnabas.broker.replication.throttles import ReplicationThrottles
-from barnabas.broker.shares.dead_letters import DeadLetterPorts, DeadLetterTopics
-from barnabas.broker.shares.led_partitions import LedPorts
-from barnabas.broker.shares.node_part import ShareGroups
-from barnabas.broker.shares.sessions import PARTITION_BYTES as SHARED_PARTITION_BYTES
-from barnabas.broker.shares.sessions import ShareSessions
-from barnabas.broker.shares.share_configs import ShareConfigsByGroup
-from barnabas.broker.telemetry import REPORTER, ClientTelemetry
 from barnabas.broker.timing_wheel import TimingWheel
 from barnabas.broker.traffic import BytesOut, CleanerWork, Conversions
-from barnabas.kraft.authorization import make_authorization
+from barnabas.kraft.authorizing import make_authorization
 from barnabas.kraft.commit_feed import MetadataListener
 from barnabas.kraft.metadata.features import (
     CORDONED_DIRECTORIES_SINCE,
@@ -69,9 +61,11 @@ from barnabas.runtime.background import Background
 from barnabas.runtime.channel import Channel
 from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.dispatch import Dispatcher
+from barnabas.runtime.late import Late
 from barnabas.runtime.memory import GROUPS_PART, SESSIONS_PART
 from barnabas.runtime.process import CannotRun
 from barnabas.runtime.quotas.rate import QuotaWindows
+from barnabas.runtime.rooms import Rooms
 from barnabas.runtime.server import Server, ServerLimits
 from barnabas.runtime.worker import Worker
 from barnabas.runtime.world import World
@@ -84,12 +78,19 @@ from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_directory import LogDirectory
 
 if TYPE_CHECKING:
+    from barnabas.broker.delayed.deliveries import DelayedDeliveries
     from barnabas.broker.remote.parts import RemoteParts
+    from barnabas.broker.shares.node_part import ShareGroups
+    from barnabas.broker.shares.share_configs import ShareConfigsByGroup
+    from barnabas.broker.telemetry import ClientTelemetry
 
 log = logging.getLogger(__name__)
 
 ALTER_PARTITION_TIMEOUT_MS = 5_000
 MOST_CONFIGS_KEPT = 1_000
+TELEMETRY_REPORTER = "barnabas.ClientTelemetry"
+"""The word in `metric.reporters` that lets clients push their metrics."""
+AT_ONCE = Rooms(are_late=False)
 
 
 class BrokerParts:
@@ -101,16 +102,19 @@ class BrokerParts:
     publisher: MetadataPublisher
     """Passes each step of the metadata to these parts; made from them by `broker.node`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - made in one place
         self,
         settings: BrokerSettings,
         world: World,
         store: LogStore,
         nursery: trio.Nursery,
         decisions: Decisions,
-        controller: ControllerNode | None,
+        controller: ControllerNode | None = None,
+        *,
+        rooms: Rooms = AT_ONCE,
     ) -> None:
         """`controller`: the other role of a combined node."""
+        self.rooms = rooms
         self.settings = settings
         """The settings as they hold now, with dynamic configs."""
         self.static = settings
@@ -219,7 +223,7 @@ class BrokerParts:
             self.nursery,
             FetchSettings.of(settings),
             self._broker_epoch,
-            self._channel_to,
+            self.channel_to,
             self.throttles.follower,
         )
         self.fetches: Purgatory[PartitionKey] = Purgatory(self.wheel)
@@ -251,7 +255,9 @@ class BrokerParts:
             self.topic_config,
             self._broker_epoch,
         )
-        self.deliveries = DelayedDeliveries(DelayedPorts(world, self.background, self.wheel, self.decisions))
+        self.late_deliveries: Late[DelayedDeliveries] = self.rooms.part(
+            "barnabas.broker.rooms.delayed:delayed_deliveries", self
+        )
         self.lookup = PartitionLookup(self.partitions, self.metadata, settings.node_id)
 
     def _wire_coordinators(self) -> None:
@@ -269,7 +275,7 @@ class BrokerParts:
             channels=self._channels,
             most_group_bytes=self.limits.memory_limit_bytes // GROUPS_PART,
         )
-        self.coordination = Coordination(ports)
+        self.coordination = Coordination(ports, self.rooms)
         self.groups, self.transactions = self.coordination.groups, self.coordination.transactions
         self.group_lags = GroupLags(
             GroupLagPorts(
@@ -279,38 +285,20 @@ class BrokerParts:
 
     def _wire_shares(self) -> None:
         """The share partitions that this broker leads; their states are stored by share coordinators."""
-        world = self.world
-        self.share_configs = ShareConfigsByGroup(lambda: self.metadata.image, self.current_settings)
-        ports = LedPorts(
-            lookup=self.lookup,
-            store=self.coordination.share_states,
-            configs=self.share_configs,
-            background=self.background,
-            wheel=self.wheel,
-            monotonic=world.monotonic,
-            wall_clock=world.wall_clock,
-            decisions=self.decisions,
-            dead_letters=self._dead_letters(),
+        self.late_share_configs: Late[ShareConfigsByGroup] = self.rooms.part(
+            "barnabas.broker.shares.share_configs:ShareConfigsByGroup",
+            lambda: self.metadata.image,
+            self.current_settings,
         )
-        sessions = ShareSessions(
-            self.static.group_share_max_share_sessions,
-            self.limits.memory_limit_bytes // SESSIONS_PART // SHARED_PARTITION_BYTES,
-        )
-        self.shares = ShareGroups(ports, sessions)
+        self.late_shares: Late[ShareGroups] = self.rooms.part("barnabas.broker.rooms.shares:share_groups", self)
 
-    def _dead_letters(self) -> DeadLetterTopics:
-        return DeadLetterTopics(
-            DeadLetterPorts(
-                world=self.world,
-                node_id=self.static.node_id,
-                image=lambda: self.metadata.image,
-                topic_config=self.topic_config,
-                partitions=self.partitions,
-                channel_to=partial(self._channel_to, purpose="dead-letters"),
-                create=self.coordination.auto_topics.create_dead_letters,
-                settings=self.current_settings,
-            )
-        )
+    @property
+    def share_configs(self) -> ShareConfigsByGroup:
+        return self.late_share_configs.get()
+
+    @property
+    def shares(self) -> ShareGroups:
+        return self.late_shares.get()
 
     def _wire_disks(self) -> None:
         directories = self.store.directories
@@ -340,8 +328,9 @@ class BrokerParts:
         self.slow_admissions: KeyedQueues[int] = KeyedQueues()
         self.telemetry: ClientTelemetry | None = None
         """None: clients are not asked for metrics."""
-        if REPORTER in re.split(r"\s*,\s*", settings.raw.get("metric.reporters", "").strip()):
-            self.telemetry = ClientTelemetry(world.chance, settings.telemetry_max_bytes)
+        if TELEMETRY_REPORTER in re.split(r"\s*,\s*", settings.raw.get("metric.reporters", "").strip()):
+            maker, most_bytes = "barnabas.broker.telemetry:ClientTelemetry", settings.telemetry_max_bytes
+            self.telemetry = self.rooms.part(maker, world.chance, most_bytes).get()
 
     def _remote_parts(self) -> RemoteParts | None:
         world, settings = self.world, self.static
@@ -365,7 +354,7 @@ class BrokerParts:
                 node_id=settings.node_id,
                 image=lambda: self.metadata.image,
                 partitions=self.partitions,
-                channel_to=partial(self._channel_to, purpose="remote-metadata"),
+                channel_to=partial(self.channel_to, purpose="remote-metadata"),
                 create_internal=self.coordination.auto_topics.create_internal,
                 settings=self.current_settings,
             )
@@ -416,7 +405,8 @@ class BrokerParts:
 
     def _partition_changed(self, partition: Partition) -> None:
         self._fetch_wakeups.changed(partition)
-        self.shares.partition_changed(partition)
+        if (shares := self.late_shares.here) is not None:
+            shares.partition_changed(partition)
         if self.deletions.delayed:
             self.deletions.check_and_complete((partition.topic_id, partition.index))
 
@@ -424,19 +414,42 @@ class BrokerParts:
         self._fetch_wakeups.committed(partition)
         if self.remote is not None:
             self.remote.partition_committed(partition)
-        self.shares.partition_changed(partition)
+        if (shares := self.late_shares.here) is not None:
+            shares.partition_changed(partition)
 
     def _leadership_changed(self, partition: Partition) -> None:
-        self.deliveries.look(partition)
+        self.look_at_deliveries(partition)
         self.coordination.leadership_changed(partition)
-        self.shares.leadership_changed(partition)
+        if (shares := self.late_shares.here) is not None:
+            shares.leadership_changed(partition)
         if self.remote is not None:
             self.remote.leadership_changed(partition)
+
+    @property
+    def deliveries(self) -> DelayedDeliveries:
+        return self.late_deliveries.get()
+
+    def look_at_deliveries(self, partition: Partition) -> None:
+        """The leadership of the partition, or its config, may have changed."""
+        late = self.late_deliveries
+        if late.here is not None or (late.is_loaded and partition.log.config.barnabas_delayed_delivery_enable):
+            late.get().look(partition)
+        elif partition.log.config.barnabas_delayed_delivery_enable:
+            self.background.spawn(self._load_deliveries, partition)
+
+    async def _load_deliveries(self, partition: Partition) -> None:
+        await self.worker.run(self.late_deliveries.load)
+        self.deliveries.look(partition)
+
+    def make_room(self) -> None:
+        """To be called before retention; see `DelayedDeliveries.make_room`."""
+        if self.late_deliveries.here is not None:
+            self.late_deliveries.here.make_room()
 
     def _broker_epoch(self) -> int:
         return self.lifecycle.broker_epoch
 
-    def _channel_to(self, broker_id: int, purpose: str = "fetcher") -> Channel | None:
+    def channel_to(self, broker_id: int, purpose: str = "fetcher") -> Channel | None:
         node = self._channels.node(broker_id)
         return None if node is None else self._channels.open(node, self.nursery, purpose)
 
@@ -475,9 +488,6 @@ class BrokerParts:
         self.lifecycle.heartbeat_soon()
 
     # -- settings in the form that the parts take
-
-    def share_groups_are_enabled(self) -> bool:
-        return share_groups_are_enabled(self.metadata.image)
 
     def topic_config(self, image: MetadataImage, topic: str) -> TopicConfig:
         """The same object for topics with equal settings, as long as those of the broker stay."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import trio
 
+from barnabas.broker.dispatch import load_rooms
 from barnabas.broker.node import run_broker
 from barnabas.runtime.process import Program, host_name, run_process
 from barnabas.runtime.real import real_world
@@ -15,6 +16,8 @@ from barnabas.runtime.world import World
 from barnabas.settings.broker import BrokerSettings, load_broker_settings
 from barnabas.settings.combined import is_combined, load_combined_settings, roles_in
 from barnabas.settings.controller import ControllerSettings
+
+load_rooms()
 
 
 def load(text: str, name: str, overrides: Mapping[str, str], make_world: Callable[[], World] = real_world) -> Program:

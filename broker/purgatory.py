@@ -26,10 +26,12 @@ PURGE_INTERVAL = 1000
 class DelayedOperation:
     """A subclass defines when it is done (`try_complete`) and what happens then (`on_complete`)."""
 
-    __slots__ = ("_again", "_looking", "_purgatory", "_timer", "completed")
+    __slots__ = ("_again", "_looking", "_purgatory", "_timer", "completed", "minds_keys")
 
     def __init__(self) -> None:
         self.completed = False
+        self.minds_keys = True
+        """`touched` is to be called with each key that changed."""
         self._looking = False
         self._again = False
         self._timer: TimerEntry | None = None
@@ -37,7 +39,7 @@ class DelayedOperation:
 
     def touched(self, key: Hashable) -> None:
         """Something under this key changed; `try_complete` is called next. A hook for operations that check only the
-        changed keys."""
+        changed keys; see `minds_keys`."""
 
     def try_complete(self) -> bool:
         """If it can be completed now, call `force_complete` and return its result; otherwise return False."""
@@ -113,7 +115,8 @@ class Purgatory(Generic[KeyT]):
     def __init__(self, wheel: TimingWheel, *, purge_interval: int = PURGE_INTERVAL) -> None:
         self._wheel = wheel
         self._purge_interval = purge_interval
-        self._watchers: dict[KeyT, list[DelayedOperation]] = {}
+        self.watchers: dict[KeyT, list[DelayedOperation]] = {}
+        """The operations that wait under each key, or have waited there until recently. Read-only."""
         self.delayed = 0
         """Number of waiting operations. Read-only."""
         self._completed_since_purge = 0
@@ -121,7 +124,7 @@ class Purgatory(Generic[KeyT]):
     @property
     def watched(self) -> int:
         """Entries of all watch lists: an operation may be in several, and a completed one may still be listed."""
-        return sum(map(len, self._watchers.values()))
+        return sum(map(len, self.watchers.values()))
 
     def try_complete_else_watch(
         self, operation: DelayedOperation, keys: Sequence[KeyT], deadline_ms: int
@@ -137,34 +140,37 @@ class Purgatory(Generic[KeyT]):
             return False
         return self.watch(operation, keys, deadline_ms)
 
-    def watch(self, operation: DelayedOperation, keys: Sequence[KeyT], deadline_ms: int) -> bool:
-        """`try_complete_else_watch` for an operation that was checked just now."""
+    def watch(
+        self, operation: DelayedOperation, keys: Sequence[KeyT], deadline_ms: int, *, has_no_news: bool = False
+    ) -> bool:
+        """`try_complete_else_watch` for an operation that was checked just now. It is checked again only after it is
+        watched, and not at all if the caller knows that it `has_no_news`."""
         assert keys, "an operation that watches nothing could only expire"
         for key in keys:
-            self._watchers.setdefault(key, []).append(operation)
+            self.watchers.setdefault(key, []).append(operation)
         self.delayed += 1
         operation._purgatory = self  # type: ignore[assignment]  # only `_left` is called, which takes no key
-        if operation.look():
+        if not has_no_news and operation.look():
             return True
         if not operation.completed:
             operation._timer = self._wheel.add(deadline_ms, operation._expire)
         return False
 
-    def watches(self, key: KeyT) -> bool:
-        """True if an operation waits under `key`, or has waited there until recently."""
-        return key in self._watchers
-
     def check_and_complete(self, key: KeyT) -> int:
         """Something under `key` changed: check the operations that watch it. Returns how many completed."""
-        watchers = self._watchers.get(key)
+        watchers = self.watchers.get(key)
         if watchers is None:
             return 0
         completed = 0
         stale = False
         # A copy: completing one operation may add others, or call this method again for the same key.
         for operation in tuple(watchers):
-            if _look(operation, key):
-                completed += 1
+            try:
+                if operation.minds_keys:
+                    operation.touched(key)
+                completed += operation.look()
+            except Exception as error:  # it ends only this operation
+                operation.fail(error)
             stale = stale or operation.completed
         if stale:
             self._clean(key, watchers)
@@ -176,23 +182,16 @@ class Purgatory(Generic[KeyT]):
         self._completed_since_purge += 1
         if self._completed_since_purge >= self._purge_interval:
             self._completed_since_purge = 0
-            for key, watchers in list(self._watchers.items()):
+            for key, watchers in list(self.watchers.items()):
                 self._clean(key, watchers)
 
     def _clean(self, key: KeyT, watchers: list[DelayedOperation]) -> None:
-        watchers[:] = [operation for operation in watchers if not operation.completed]
-        if not watchers and self._watchers.get(key) is watchers:
-            del self._watchers[key]
-
-
-def _look(operation: DelayedOperation, key: Hashable) -> bool:
-    """Check one operation after a change. An unexpected exception ends only that operation."""
-    try:
-        operation.touched(key)
-        return operation.look()
-    except Exception as error:
-        operation.fail(error)
-        return False
+        if len(watchers) > 1:
+            watchers[:] = [operation for operation in watchers if not operation.completed]
+        elif watchers and watchers[0].completed:
+            watchers.clear()
+        if not watchers and self.watchers.get(key) is watchers:
+            del self.watchers[key]
 
 
 ErrorT = TypeVar("ErrorT")

@@ -4,40 +4,27 @@ from __future__ import annotations
 
 from functools import partial
 
-from barnabas.broker.apis.alter_replica_log_dirs import AlterLogDirsPorts
 from barnabas.broker.apis.api_versions import ApiVersionsPorts
-from barnabas.broker.apis.configs import ConfigPorts
-from barnabas.broker.apis.delegation_tokens import TokenPorts
-from barnabas.broker.apis.delete_records import DeleteRecordsPorts
-from barnabas.broker.apis.describe_cluster import ClusterPorts
 from barnabas.broker.apis.fetch_reads import FetchPorts
-from barnabas.broker.apis.log_dirs import LogDirPorts
+from barnabas.broker.apis.find_coordinator import FindCoordinatorPorts
 from barnabas.broker.apis.metadata import MetadataPorts
 from barnabas.broker.apis.produce_request import ProducePorts
+from barnabas.broker.apis.producer_ids import ProducerIdPorts
 from barnabas.broker.apis.remote_fetch import RemoteReadPorts
-from barnabas.broker.apis.share_calls import SharePorts
-from barnabas.broker.dispatch import (
-    ClusterHandlerPorts,
-    DataPorts,
-    Handlers,
-    cluster_handlers,
-    data_handlers,
-    make_dispatcher,
-    share_handlers,
-    telemetry_handlers,
-)
+from barnabas.broker.dispatch import FORWARDED, DataPorts, data_handlers, handlers_in_rooms, make_dispatcher
 from barnabas.broker.parts import BrokerParts
 from barnabas.broker.seen_addresses import SeenAddresses
-from barnabas.broker.shares.remote_records import SharedRemoteRecords
-from barnabas.runtime.dispatch import Dispatcher, Execution
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.runtime.dispatch import Dispatcher, Execution, Handler
+from barnabas.runtime.rooms import Handlers
 from barnabas.runtime.server import Server
 
 
 def dispatcher_of(parts: BrokerParts) -> Dispatcher:
     """A dispatcher with a handler for each API of a broker."""
-    handlers = _data_handlers(parts) | _cluster_handlers(parts) | _share_handlers(parts)
-    handlers |= parts.coordination.handlers(parts.group_lags.ends)
-    handlers |= telemetry_handlers(parts.telemetry, parts.world.monotonic)
+    handlers: Handlers = dict.fromkeys(FORWARDED, parts.forwarding.forward)
+    handlers |= handlers_in_rooms(parts)
+    handlers |= _data_handlers(parts, transactional=handlers[ApiKey.INIT_PRODUCER_ID])
     world = parts.world
     authorizer = None if parts.authorization is None else parts.authorization.authorizer
     dispatcher = make_dispatcher(
@@ -64,7 +51,8 @@ def make_server(parts: BrokerParts) -> Server:
     return server
 
 
-def _data_handlers(parts: BrokerParts) -> Handlers:
+def _data_handlers(parts: BrokerParts, transactional: Handler) -> Handlers:
+    """`transactional`: serves InitProducerId with a transactional id."""
     world, settings = parts.world, parts.current_settings
     lookup = parts.lookup
     produce = ProducePorts(
@@ -75,8 +63,8 @@ def _data_handlers(parts: BrokerParts) -> Handlers:
         monotonic=world.monotonic,
         wall_clock=world.wall_clock,
         worker=parts.worker,
-        verifier=parts.coordination.verifier,
-        deliveries=parts.deliveries,
+        verifier=lambda: parts.coordination.verifier,
+        deliveries=lambda: parts.deliveries,
         settings=settings,
     )
     fetch = FetchPorts(
@@ -93,14 +81,13 @@ def _data_handlers(parts: BrokerParts) -> Handlers:
         throttle=parts.throttles.leader,
         remote=_remote_ports(parts),
     )
-    deletions = DeleteRecordsPorts(lookup, parts.deletions, world.monotonic)
-    log_dirs = LogDirPorts(
-        parts.store.directories, parts.partitions, parts.fetchers.lag, world.disk, parts.cordoned_ids
+    coordination = parts.coordination
+    metadata = MetadataPorts(parts.static.node_id, parts.metadata, coordination.auto_topics, world.monotonic)
+    coordinators = FindCoordinatorPorts(
+        parts.metadata, coordination.auto_topics.create_internal, coordination.may_have_lost
     )
-    alter_log_dirs = AlterLogDirsPorts(
-        parts.store, parts.partitions, parts.log_dir_moves, parts.cordoned_ids, world.wall_clock
-    )
-    return data_handlers(DataPorts(parts.publisher, lookup, produce, fetch, deletions, log_dirs, alter_log_dirs))
+    producer_ids = ProducerIdPorts(coordination.producer_ids, coordination.ports.broker_epoch, transactional)
+    return data_handlers(DataPorts(parts.publisher, metadata, coordinators, produce, fetch, producer_ids))
 
 
 def _remote_ports(parts: BrokerParts) -> RemoteReadPorts | None:
@@ -109,45 +96,8 @@ def _remote_ports(parts: BrokerParts) -> RemoteReadPorts | None:
     return RemoteReadPorts(parts.remote.reading.reads, parts.wheel, parts.world.monotonic, parts.current_settings)
 
 
-def _share_handlers(parts: BrokerParts) -> Handlers:
-    return share_handlers(
-        SharePorts(
-            shares=parts.shares,
-            lookup=parts.lookup,
-            metadata=parts.metadata,
-            configs=parts.share_configs,
-            is_enabled=parts.share_groups_are_enabled,
-            monotonic=parts.world.monotonic,
-            settings=parts.current_settings,
-            bytes_out=parts.bytes_out,
-            remote=None
-            if parts.remote is None
-            else SharedRemoteRecords(parts.remote.reading.reads, parts.shares.partitions.wake),
-        )
-    )
-
-
-def _cluster_handlers(parts: BrokerParts) -> Handlers:
-    node_id, settings = parts.static.node_id, parts.current_settings
-    metadata = MetadataPorts(node_id, parts.metadata, parts.coordination.auto_topics, parts.world.monotonic)
-    configs = ConfigPorts(
-        node_id,
-        parts.static.raw,
-        parts.metadata,
-        parts.forwarding.forward,
-        tuple(parts.static.log_dirs),
-        parts.security.sasl_refusal,
-    )
-    tokens = TokenPorts(
-        parts.metadata,
-        parts.forwarding.forward,
-        parts.static.listener_security_protocol_map,
-        parts.static.delegation_token_secret_key or "",
-    )
-    return cluster_handlers(ClusterHandlerPorts(metadata, ClusterPorts(parts.metadata, settings), configs, tokens))
-
-
 def _connection_closed(parts: BrokerParts, connection_id: int) -> None:
-    parts.shares.connection_closed(connection_id)
+    if (shares := parts.late_shares.here) is not None:
+        shares.connection_closed(connection_id)
     if parts.telemetry is not None:
         parts.telemetry.disconnected(connection_id)

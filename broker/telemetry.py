@@ -3,22 +3,21 @@
 Subscriptions are configs of the resource type CLIENT_METRICS. A client gets those that match it and pushes at their
 interval; its last push is kept for `/metrics` of this broker. Knows no requests under way and no sockets.
 
-Enabled only if `metric.reporters` names `REPORTER`: Kafka, too, does not advertise these APIs without a receiver.
+Enabled only if `metric.reporters` names the reporter (`broker/parts.py`): Kafka, too, does not advertise these APIs
+without a receiver.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
-
-from crc32c import crc32c
+from typing import Any, NamedTuple, TypeVar
 
 from barnabas.broker.patterns import Pattern, PatternError
+from barnabas.broker.pushed_metrics import Pushed, Series, pushed_families
 from barnabas.kraft.metadata.image import CLIENT_METRICS_RESOURCE, ConfigResource
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
@@ -26,13 +25,12 @@ from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest
 from barnabas.protocol.otlp import MalformedTelemetry, Point, read_metrics
 from barnabas.protocol.primitives import ZERO_UUID, uuid_to_string
 from barnabas.protocol.records.compression import Compression, decompress
-from barnabas.runtime.metrics import Family, Labels
+from barnabas.protocol.records.crc import crc32c
+from barnabas.runtime.families import Family
 from barnabas.runtime.uuids import random_uuid
 from barnabas.runtime.world import Chance
 
 log = logging.getLogger(__name__)
-
-REPORTER = "barnabas.ClientTelemetry"
 
 DEFAULT_INTERVAL_MS = 300_000
 ALL_METRICS = "*"
@@ -44,6 +42,8 @@ MAX_KEPT = 200_000
 MAX_KEPT_BYTES = 32 << 20
 """The same for the characters of their names and attributes."""
 LEAST_EXPIRY_MS = 60_000
+COST_OF_A_STEP = 1_000_000
+"""Nanoseconds in which one step matches patterns with the labels of a client."""
 DECOMPRESSED = 16
 """A push may decompress to this many times telemetry.max.bytes."""
 
@@ -81,6 +81,17 @@ class Subscription:
     def matches(self, labels: Mapping[str, str]) -> bool:
         return all(name in labels and pattern.matches(labels[name]) for name, pattern in self.match)
 
+    def cost(self, labels: Mapping[str, str]) -> int:
+        """Upper bound of the cost of matching, in nanoseconds."""
+        return sum(pattern.cost(labels.get(name, "")) for name, pattern in self.match)
+
+
+class _Read(NamedTuple):
+    """A config and its subscription; None if a pattern is invalid."""
+
+    config: Mapping[str, str]
+    subscription: Subscription | None
+
 
 def read_subscription(name: str, config: Mapping[str, str]) -> Subscription | None:
     """None, with a log line, if a pattern is invalid: then the subscription matches no client."""
@@ -100,11 +111,9 @@ def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-Push = Generator[Callable[[], list[Point]], list[Point], None]
-"""A push in progress: it yields slow work, and is sent the result or thrown the exception."""
-
-Series = tuple[str, tuple[tuple[str, str], ...]]
-"""Name and attributes."""
+T = TypeVar("T")
+InSteps = Generator[Callable[[], Any] | None, Any, T]
+"""A request in progress. It yields slow work, and is sent the result or thrown the exception."""
 
 
 @dataclass(slots=True)
@@ -114,6 +123,8 @@ class Instance:
     asker: Asker
     metrics: list[str] = field(default_factory=list)
     interval_ms: int = DEFAULT_INTERVAL_MS
+    subscribed_to: Mapping[str, Mapping[str, str]] | None = None
+    """The configs that the fields above and below follow."""
     subscription_id: int = 0
     got_ms: int | None = None
     pushed_ms: int | None = None
@@ -160,7 +171,10 @@ class ClientTelemetry:
         self._chance = chance
         self._max_bytes = max_bytes
         self._configs: Configs = {}
-        self._subscriptions: dict[str, Subscription] = {}
+        self._wanted: Mapping[str, Mapping[str, str]] = {}
+        """Configs of the subscriptions, by name."""
+        self._read: dict[str, _Read] = {}
+        """Those of them that were read: the first client that may match a subscription waits for that."""
         self._instances: OrderedDict[bytes, Instance] = OrderedDict()
         """By client instance id, least recently active first."""
         self._software: dict[int, Software] = {}
@@ -175,17 +189,15 @@ class ClientTelemetry:
         if configs is self._configs:
             return
         self._configs = configs
-        found = {name: config for (kind, name), config in configs.items() if kind == CLIENT_METRICS_RESOURCE and config}
-        read = {name: read_subscription(name, config) for name, config in sorted(found.items())}
-        self._subscriptions = {name: each for name, each in read.items() if each is not None}
-        for instance_id, instance in self._instances.items():
-            before = instance.subscription_id
-            self._subscribe(instance_id, instance)
-            if instance.subscription_id != before:
-                instance.got_ms = instance.pushed_ms = None
+        found = ((name, config) for (kind, name), config in configs.items() if kind == CLIENT_METRICS_RESOURCE)
+        wanted = {name: config for name, config in found if config}
+        if wanted != self._wanted:
+            self._wanted = dict(sorted(wanted.items()))
+            self._read = {name: read for name, read in self._read.items() if wanted.get(name) == read.config}
 
-    def connected(self, connection_id: int, software: Software) -> None:
-        self._software[connection_id] = software
+    def connected(self, connection_id: int, name: str, version: str) -> None:
+        """`name` and `version` are those of the client's software."""
+        self._software[connection_id] = Software(name, version)
 
     def disconnected(self, connection_id: int) -> None:
         self._software.pop(connection_id, None)
@@ -195,11 +207,11 @@ class ClientTelemetry:
 
     # -- requests
 
-    def get(self, instance_id: bytes, asker: Asker, now_ms: int) -> GetTelemetrySubscriptionsResponse:
-        """GetTelemetrySubscriptions. Raises KafkaError: THROTTLING_QUOTA_EXCEEDED."""
+    def get(self, instance_id: bytes, asker: Asker, now_ms: int) -> InSteps[GetTelemetrySubscriptionsResponse]:
+        """GetTelemetrySubscriptions, in steps. Raises KafkaError: THROTTLING_QUOTA_EXCEEDED."""
         if instance_id == ZERO_UUID:
             instance_id = random_uuid(self._chance)
-        instance = self._instance(instance_id, asker, now_ms)
+        instance = yield from self._subscribed(instance_id, asker, now_ms)
         if not instance.may_get(now_ms):
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "before the next push interval")
         instance.last_error = ErrorCode.NONE
@@ -214,14 +226,14 @@ class ClientTelemetry:
             requested_metrics=instance.metrics,
         )
 
-    def push(self, request: PushTelemetryRequest, asker: Asker, now_ms: int) -> Push:
+    def push(self, request: PushTelemetryRequest, asker: Asker, now_ms: int) -> InSteps[None]:
         """PushTelemetry, in steps; the metrics are read away from the event loop. Raises KafkaError: INVALID_REQUEST,
         THROTTLING_QUOTA_EXCEEDED, UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE, TELEMETRY_TOO_LARGE,
         INVALID_RECORD.
         """
         if request.client_instance_id in _RESERVED:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the request has no client instance id")
-        instance = self._instance(request.client_instance_id, asker, now_ms)
+        instance = yield from self._subscribed(request.client_instance_id, asker, now_ms)
         try:
             self._check_push(request, instance, now_ms)
             if request.metrics:
@@ -265,15 +277,24 @@ class ClientTelemetry:
         instance = self._instances.get(instance_id)
         if instance is None:
             instance = self._instances[instance_id] = Instance(asker)
-            self._subscribe(instance_id, instance)
             while len(self._instances) > MAX_CLIENTS:
                 self._instances.popitem(last=False)
         instance.seen_ms = now_ms
         self._instances.move_to_end(instance_id)
         return instance
 
-    def _subscribe(self, instance_id: bytes, instance: Instance) -> None:
-        asker = instance.asker
+    def _subscribed(self, instance_id: bytes, asker: Asker, now_ms: int) -> InSteps[Instance]:
+        """The instance, with the subscriptions of now. One whose subscriptions changed may ask and push at once."""
+        instance = self._instance(instance_id, asker, now_ms)
+        if instance.subscribed_to is not self._wanted:
+            is_known, before = instance.subscribed_to is not None, instance.subscription_id
+            yield from self._subscribe(instance_id, instance)
+            if is_known and instance.subscription_id != before:
+                instance.got_ms = instance.pushed_ms = None
+        return instance
+
+    def _subscribe(self, instance_id: bytes, instance: Instance) -> InSteps[None]:
+        asker, wanted = instance.asker, self._wanted
         labels = {
             "client_instance_id": uuid_to_string(instance_id),
             "client_id": asker.client_id,
@@ -281,12 +302,42 @@ class ClientTelemetry:
             "client_software_version": asker.software.version,
             "client_source_address": asker.address,
         }
-        matching = [each for each in self._subscriptions.values() if each.matches(labels)]
+        matching = yield from self._matching(wanted, labels)
         names = list(dict.fromkeys(name for each in matching for name in each.metrics))
         instance.metrics = [ALL_METRICS] if ALL_METRICS in names else names
         instance.interval_ms = min((each.interval_ms for each in matching), default=DEFAULT_INTERVAL_MS)
         described = f"{instance.metrics} {instance.interval_ms}".encode() + instance_id
         instance.subscription_id = crc32c(described) - (1 << 31)
+        instance.subscribed_to = wanted
+
+    def _matching(
+        self, wanted: Mapping[str, Mapping[str, str]], labels: Mapping[str, str]
+    ) -> InSteps[list[Subscription]]:
+        """The subscriptions that match a client. Clients choose their ids, and administrators the patterns: both may be
+        long, so what takes long is read and matched elsewhere."""
+        matching: list[Subscription] = []
+        spent = 0
+        for name, config in wanted.items():
+            read = self._read.get(name)
+            if read is None or read.config != config:
+                read = _Read(config, (yield partial(read_subscription, name, config)))
+                if self._wanted is wanted:
+                    self._read[name] = read
+            subscription = read.subscription
+            if subscription is None:
+                continue
+            cost = subscription.cost(labels)
+            if cost > COST_OF_A_STEP:
+                matches = yield partial(subscription.matches, labels)
+            else:
+                matches = subscription.matches(labels)
+                spent += cost
+            if matches:
+                matching.append(subscription)
+            if spent > COST_OF_A_STEP:
+                spent = 0
+                yield None
+        return matching
 
     def forget_silent(self, now_ms: int) -> None:
         """Remove client instances that ended, or moved to another broker."""
@@ -300,25 +351,16 @@ class ClientTelemetry:
 
     # -- metrics
 
-    def families(self, now_ms: int) -> Iterator[Family]:
+    def families(self, now_ms: int) -> Iterator[Family | None]:
         self.forget_silent(now_ms)
         text = "Client instances that push metrics to this broker, or get their subscriptions from it."
         yield Family.of("gauge", "kafka_server_clientmetrics_clientmetricsinstancecount", text, len(self._instances))
         text = "Pushes that could not be read."
         yield Family.of("counter", "kafka_server_clientmetrics_pluginerrors", text, self.refused)
-        found: dict[str, list[tuple[Instance, bytes, dict[str, str], float]]] = {}
-        for instance_id, instance in self._instances.items():
-            for (name, attributes), value in instance.values.items():
-                labels = {_word(key): text for key, text in attributes}
-                found.setdefault(prometheus_name(name), []).append((instance, instance_id, labels, value))
-        for name, series in sorted(found.items()):
-            keys = sorted({key for _, _, labels, _ in series for key in labels} - {"client_id", "client_instance_id"})
-            samples: dict[Labels, float] = {}
-            for instance, instance_id, labels, value in series:
-                whose = (instance.asker.client_id, uuid_to_string(instance_id))
-                samples[(*whose, *(labels.get(key, "") for key in keys))] = value
-            text = "Pushed by clients (KIP-714)."
-            yield Family("gauge", name, text, ("client_id", "client_instance_id", *keys), samples.items())
+        clients = list(self._instances.items())
+        yield from pushed_families(
+            Pushed(each.asker.client_id, uuid_to_string(instance_id), each.values) for instance_id, each in clients
+        )
 
 
 def _read(request: PushTelemetryRequest, limit_bytes: int) -> list[Point]:
@@ -330,13 +372,3 @@ def _read(request: PushTelemetryRequest, limit_bytes: int) -> list[Point]:
         except KafkaError as error:
             raise MalformedTelemetry(str(error)) from None
     return read_metrics(data)
-
-
-def prometheus_name(name: str) -> str:
-    """`org.apache.kafka.producer.connection.count` is `kafka_client_producer_connection_count`."""
-    return f"kafka_client_{_word(name.removeprefix('org.apache.kafka.'))}"
-
-
-def _word(text: str) -> str:
-    word = re.sub(r"[^a-zA-Z0-9_]", "_", text)
-    return word if word and not word[0].isdigit() else f"_{word}"

@@ -51,7 +51,6 @@ SENTENCES = DOCS / "settings.tsv"
 FILE_ONLY = {
     "listener.security.protocol.map",
     "listeners",
-    "max.connections.per.ip.overrides",
     "num.recovery.threads.per.data.dir",
     "sasl.kerberos.principal.to.local.rules",
     "sasl.kerberos.service.name",

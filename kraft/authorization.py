@@ -14,7 +14,7 @@ from barnabas.kraft.authorizer.compiling import STEP_CHANGES, Change, changed
 from barnabas.kraft.authorizer.standard import StandardAuthorizer
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.runtime.decisions import Decisions
-from barnabas.runtime.metrics import Family
+from barnabas.runtime.families import Family
 from barnabas.runtime.world import World
 from barnabas.settings.node import NodeSettings
 
@@ -90,10 +90,3 @@ class Authorization:
             ("denied", "Checks of rights that were not passed.", authorizer.denied),
         ):
             yield Family.of("counter", f"{prefix}authorization_{name}", text, value)
-
-
-def make_authorization(
-    settings: NodeSettings, world: World, nursery: trio.Nursery, decisions: Decisions
-) -> Authorization | None:
-    """None without `authorizer.class.name`: everybody may do everything."""
-    return Authorization(settings, world, nursery, decisions) if settings.authorizer_class_name else None

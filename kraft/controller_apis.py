@@ -9,8 +9,9 @@ from typing import Any
 
 from barnabas.kraft import descriptions
 from barnabas.kraft.acl_requests import NO_AUTHORIZER, describe_acls
-from barnabas.kraft.authorizer.permitted import CHECKS, Checking, May, Permitted
+from barnabas.kraft.authorizer.permitted import Check, Permitted
 from barnabas.kraft.authorizer.requirements import ON_CONTROLLERS
+from barnabas.kraft.controller.controller import LATE_COMMANDS, load_commands
 from barnabas.kraft.controller.partitions import list_partition_reassignments
 from barnabas.kraft.controller_service import Command, ControllerService
 from barnabas.kraft.cordoned_configs import refused_cordons
@@ -18,19 +19,19 @@ from barnabas.kraft.descriptions import Described
 from barnabas.kraft.envelope import EnvelopeSlot, envelope_handler
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.kraft.rights import refuse, with_rights
-from barnabas.kraft.token_requests import PLAINTEXT, refused_token_request
 from barnabas.protocol.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from barnabas.protocol.schema import Message
 from barnabas.runtime.dispatch import Call, Dispatcher, Execution, Handler
+from barnabas.runtime.late import Late
 from barnabas.runtime.meter import INLINE_ANSWER_ELEMENTS
+from barnabas.runtime.rooms import Rooms
 from barnabas.runtime.sasl.handlers import SASL_HANDLERS
 from barnabas.runtime.server import Steps
 
 Refuse = Callable[[MetadataImage, Any], Message | None]
-Check = Callable[[Any, May, MetadataImage], Checking]
 
 DECIDED = (
     ApiKey.ALTER_PARTITION,
@@ -78,6 +79,19 @@ NODE_APIS = frozenset(DECIDED) | {
 """APIs that nodes of the cluster use: they do not wait for clients."""
 
 
+CHECK_OF: Late[Any] = Late("barnabas.kraft.authorizer.checks:check_of")
+"""The check of the items of a request; only a node with an authorizer needs it."""
+
+TOKEN_HANDLERS = "barnabas.kraft.token_requests:token_handlers"
+
+
+def load_late_parts() -> None:
+    """Load what few clusters need, before the node serves: processes that are forked from this one share it."""
+    load_commands()
+    for late in (CHECK_OF, Late[Any](TOKEN_HANDLERS)):
+        late.load()
+
+
 FEW_TOPICS = 100
 """In a cluster with more topics, requests about all of them are answered in a worker thread."""
 
@@ -89,10 +103,11 @@ def make_dispatcher(
     decide: Handler = partial(_decide, service)
     of_quorum = service.replica.handlers()
     for_clients: dict[ApiKey, Handler] = dict.fromkeys(DECIDED_FOR_CLIENTS, decide)
+    for_clients |= {key: partial(_load_and_decide, service, late) for key, late in LATE_COMMANDS.items()}
     for_clients |= {
         ApiKey.LIST_PARTITION_REASSIGNMENTS: partial(_list_partition_reassignments, service),
         **{key: of_quorum[key] for key in OF_QUORUM_FOR_CLIENTS},
-        **dict.fromkeys(TOKEN_APIS, partial(_decide_on_token, service, protocols or {})),
+        **Rooms(are_late=True).handlers(TOKEN_HANDLERS, TOKEN_APIS, partial(_decide_on_all, service), protocols or {}),
         ApiKey.DESCRIBE_CONFIGS: partial(_describe_configs, service),
         ApiKey.DESCRIBE_ACLS: partial(describe_acls, lambda: service.committed),
     }
@@ -121,6 +136,18 @@ def make_dispatcher(
     return dispatcher
 
 
+def _load_and_decide(service: ControllerService, late: Late[Any], call: Call) -> Steps | None:
+    """A decision that may not be loaded yet: in the worker then, while others are served."""
+    return _decide(service, call) if late.is_loaded else _decide_loaded(service, late, call)
+
+
+def _decide_loaded(service: ControllerService, late: Late[Any], call: Call) -> Steps:
+    yield late.load
+    steps = _decide(service, call)
+    if steps is not None:
+        yield from steps
+
+
 def _for_node(handle: Handler) -> Handler:
     def handle_of_node(call: Call) -> Steps | None:
         call.slot.comes_from_node()
@@ -140,7 +167,7 @@ def _decide(service: ControllerService, call: Call, refuse: Refuse | None = None
 
     `refuse` is the check that the broker of a forwarded request has made; it returns a refusal, or None.
     """
-    check = CHECKS.get(ApiKey(call.request.api_key)) if call.has_authorizer else None
+    check = CHECK_OF.maker()(ApiKey(call.request.api_key)) if call.has_authorizer else None
     if check is None:
         _decide_on(service, call, Permitted(call.message), refuse)
         return None
@@ -151,6 +178,11 @@ def _check_and_decide(service: ControllerService, call: Call, check: Check, refu
     image = service.core.pending if service.core.is_active else service.committed
     permitted = yield from check(call.message, call.may, image)
     _decide_on(service, call, permitted, refuse)
+
+
+def _decide_on_all(service: ControllerService, call: Call) -> None:
+    """Decide on a request whose sender may make it."""
+    _decide_on(service, call, Permitted(call.message), None)
 
 
 def _decide_on(service: ControllerService, call: Call, permitted: Permitted, refuse: Refuse | None) -> None:
@@ -183,17 +215,6 @@ def _decide_on(service: ControllerService, call: Call, permitted: Permitted, ref
             mutations,
         )
     )
-
-
-def _decide_on_token(service: ControllerService, protocols: Mapping[str, str], call: Call) -> None:
-    # A broker that forwards a request has checked the protocol of its client.
-    is_forwarded = isinstance(call.slot, EnvelopeSlot)
-    protocol = None if is_forwarded else protocols.get(call.request.listener_name, PLAINTEXT)
-    refused = refused_token_request(call, protocol)
-    if refused is None:
-        _decide_on(service, call, Permitted(call.message), None)
-    else:
-        call.answer(refused)
 
 
 def _alter_configs(service: ControllerService, call: Call) -> Steps | None:
@@ -253,7 +274,8 @@ def _describe_configs(service: ControllerService, call: Call) -> Steps:
     described = _described(service)
     permitted = Permitted(call.message)
     if call.has_authorizer:
-        permitted = yield from CHECKS[ApiKey(call.request.api_key)](call.message, call.may, described.image)
+        check: Check = CHECK_OF.maker()(ApiKey.DESCRIBE_CONFIGS)
+        permitted = yield from check(call.message, call.may, described.image)
     response = yield from descriptions.describe_configs(described, permitted.request)
     call.is_large = call.is_large or sum(len(it.configs) for it in response.results) > INLINE_ANSWER_ELEMENTS
     call.answer(permitted.complete(response))

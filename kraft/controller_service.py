@@ -10,10 +10,10 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.kraft.authorization import Authorization
 from barnabas.kraft.broker_watch import BrokerWatch
 from barnabas.kraft.commit_feed import CommittedBatch
 from barnabas.kraft.controller.controller import QuorumController
@@ -40,6 +40,9 @@ from barnabas.runtime.process import CannotRun
 from barnabas.runtime.request_times import Spread
 from barnabas.runtime.throttling import Mutations
 from barnabas.runtime.world import Clock, World
+
+if TYPE_CHECKING:
+    from barnabas.kraft.authorization import Authorization
 
 log = logging.getLogger("kraft.controller")
 

@@ -11,9 +11,9 @@ from barnabas.kraft.quotas import OF_CONTROLLERS, connection_families
 from barnabas.kraft.raft_metrics import raft_families
 from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.dispatch import Dispatcher
+from barnabas.runtime.families import Family
 from barnabas.runtime.metrics import (
     BusyClock,
-    Family,
     Gather,
     busy_families,
     process_families,

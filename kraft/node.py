@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import trio
 
-from barnabas.kraft.authorization import make_authorization
+from barnabas.kraft.authorizing import make_authorization
 from barnabas.kraft.controller.controller import QuorumController
 from barnabas.kraft.controller.state import ControllerDefaults
 from barnabas.kraft.controller_apis import make_dispatcher
@@ -15,26 +15,18 @@ from barnabas.kraft.controller_registration import keep_registered
 from barnabas.kraft.controller_service import ControllerService
 from barnabas.kraft.metadata.bootstrap import bootstrap_records
 from barnabas.kraft.metadata_replica import MetadataReplica
-from barnabas.kraft.metrics import controller_metrics
 from barnabas.kraft.node_security import NodeSecurity
 from barnabas.kraft.quotas import NodeQuotas
-from barnabas.kraft.replica_config import replica_config
 from barnabas.kraft.snapshots import read_bootstrap_records
-from barnabas.kraft.state_page import ControllerState
 from barnabas.protocol.schema import Message
 from barnabas.runtime.background import Background
-from barnabas.runtime.decision_pages import decision_pages
 from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.dispatch import Execution
-from barnabas.runtime.metrics import metrics_page
-from barnabas.runtime.observatory import Observatory, Page, read_token
 from barnabas.runtime.quotas.rate import QuotaWindows
 from barnabas.runtime.server import Server, ServerLimits
 from barnabas.runtime.worker import Worker
 from barnabas.runtime.world import World
 from barnabas.settings.controller import ControllerSettings
-from barnabas.settings.errors import SettingsError
-from barnabas.storage.log_directory import LogDirectoryError, read_meta_properties
 
 log = logging.getLogger("kraft.node")
 
@@ -43,46 +35,11 @@ SHUTDOWN_MS = 500
 leave."""
 
 
-async def run_controller(
-    settings: ControllerSettings,
-    world: World,
-    *,
-    stop: trio.Event,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Run until `stop` is set or something breaks; started once the listeners are open.
-
-    Raises SettingsError for a directory that is not formatted for this node, OSError for what the machine
-    refuses, and whatever breaks the metadata log.
-    """
-    directory = settings.metadata_directory
-    decisions = Decisions(f"controller-{settings.node_id}", world.wall_clock.now_ms)
-    cluster_id, directory_id = _identity(settings, world)
-    release_lock = _lock(world, directory)
-    try:
-        async with trio.open_nursery() as nursery:
-            node = ControllerNode(settings, world, nursery, decisions, cluster_id)
-            config = replica_config(settings, cluster_id, directory_id, directory, node.security.to_controllers)
-            replica = MetadataReplica(config, world, node.service, decisions)
-            node.attach(replica)
-            token = read_token(world, settings.http_token_file)
-            observatory = Observatory(node.reason_not_ready, token)
-            observatory.pages |= node.pages() | decision_pages(decisions)
-            await nursery.start(observatory.serve, world, settings.http_listener)
-            await nursery.start(run_replica, replica)
-            await node.start()
-            task_status.started()
-            await stop.wait()
-            await node.stop()
-            nursery.cancel_scope.cancel()
-    finally:
-        release_lock()
-
-
 class ControllerNode:
     """The parts of a controller on top of its replica of the metadata log.
 
-    The replica is another's: `run_controller` has one for these parts alone, a combined node shares it with its broker.
+    The replica is another's: `sole_controller.py` has one for these parts alone, a combined node shares it with its
+    broker.
     """
 
     def __init__(
@@ -94,9 +51,9 @@ class ControllerNode:
         cluster_id: str,
     ) -> None:
         self.settings = settings
-        self._world = world
+        self.world = world
         self._nursery = nursery
-        self._decisions = decisions
+        self.decisions = decisions
         self._cluster_id = cluster_id
         self.security = NodeSecurity(settings, world)
         bootstrap = _bootstrap(world, settings.metadata_directory)
@@ -110,7 +67,7 @@ class ControllerNode:
 
     def attach(self, replica: MetadataReplica) -> None:
         """The replica whose listener `service` is; before anything starts."""
-        world, service = self._world, self.service
+        world, service = self.world, self.service
         self.replica = replica
         service.attach(replica)
         worker = Worker(world.run_blocking)
@@ -118,23 +75,15 @@ class ControllerNode:
         background = Background(self._nursery)
         execution = Execution(background, worker, world.count_work, authorizer, throttling=self.quotas.requests)
         self.dispatcher = make_dispatcher(service, execution, self.settings.listener_security_protocol_map)
-        self.dispatcher.decisions = self._decisions
+        self.dispatcher.decisions = self.decisions
         self.server = Server(world, self.dispatcher, ServerLimits.of(self.settings, world.memory_bytes), worker)
         self.server.connection_quotas.ip_limit = self.quotas.ip_limit
         self.server.on_long_turn = service.queue.on_long_step = self.dispatcher.overran
         self.server.on_connection_closed = service.watch.connection_closed
-        self.state = ControllerState(self.settings.node_id, service, self._decisions, self.reason_not_ready)
-
-    def pages(self) -> dict[str, Page]:
-        """Its metrics and its state over HTTP."""
-        metrics = controller_metrics(
-            self._world, self.service, self.dispatcher, self.server, self.security, self.settings.all_log_dirs
-        )
-        return {"/metrics": metrics_page(metrics), "/state": self.state.page}
 
     async def start(self) -> None:
         """The replica runs: open the listeners, and register with the active controller."""
-        settings, world = self.settings, self._world
+        settings, world = self.settings, self.world
         for listener in settings.listeners:
             if self.authorization is not None:
                 await self.authorization.ready_for(listener.name)
@@ -191,29 +140,6 @@ def controller_defaults(settings: ControllerSettings, cluster_id: str) -> Contro
         delegation_token_expiry_check_interval_ms=settings.delegation_token_expiry_check_interval_ms,
         raw=settings.raw,
     )
-
-
-def _identity(settings: ControllerSettings, world: World) -> tuple[str, bytes]:
-    """The ids of the cluster and of the directory."""
-    directory = settings.metadata_directory
-    try:
-        identity = read_meta_properties(world.disk, directory)
-    except LogDirectoryError as error:
-        raise SettingsError(str(error)) from None
-    if identity is None:
-        raise SettingsError("not formatted; run `barnabas storage format` first", "metadata.log.dir", directory)
-    if identity.node_id != settings.node_id:
-        raise SettingsError(f"formatted for node {identity.node_id}", "node.id", str(settings.node_id))
-    if identity.directory_id is None:
-        raise SettingsError("has no directory.id", "metadata.log.dir", directory)
-    return identity.cluster_id, identity.directory_id
-
-
-def _lock(world: World, directory: str) -> Callable[[], None]:
-    try:
-        return world.disk.lock(f"{directory}/.lock")
-    except BlockingIOError:
-        raise SettingsError("another process is using it", "metadata.log.dir", directory) from None
 
 
 def _bootstrap(world: World, directory: str) -> Sequence[Message]:

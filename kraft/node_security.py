@@ -16,8 +16,7 @@ import trio
 
 from barnabas.kraft.metadata.delegation_tokens import token_of
 from barnabas.kraft.metadata.image import MetadataImage
-from barnabas.protocol.sasl.scram_credentials import SCRAM_MECHANISMS, ScramCredential
-from barnabas.runtime.metrics import Family
+from barnabas.runtime.families import Family
 from barnabas.runtime.security import ChannelSecurity, ListenerSecurity
 from barnabas.runtime.world import World
 from barnabas.settings.broker import BrokerSettings
@@ -28,6 +27,7 @@ from barnabas.settings.listeners import Listener
 from barnabas.settings.node import NodeSettings
 
 if TYPE_CHECKING:
+    from barnabas.protocol.sasl.scram_credentials import ScramCredential
     from barnabas.runtime.sasl.altered import AlterableMechanisms
     from barnabas.runtime.sasl.mechanisms import SaslPorts, TokenCredential
     from barnabas.runtime.sasl.provider_mechanisms import ProviderMechanisms
@@ -254,6 +254,8 @@ class NodeSecurity:
 
     def _scram_credential(self, mechanism: str, user: str) -> ScramCredential | None:
         assert self._image is not None
+        from barnabas.protocol.sasl.scram_credentials import SCRAM_MECHANISMS, ScramCredential
+
         record = self._image().others.scram.get((user, SCRAM_MECHANISMS[mechanism].type))
         if record is None:
             return None

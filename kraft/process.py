@@ -8,11 +8,14 @@ from typing import Any
 
 import trio
 
-from barnabas.kraft.node import run_controller
+from barnabas.kraft.controller_apis import load_late_parts
+from barnabas.kraft.sole_controller import run_controller
 from barnabas.runtime.process import Program, host_name, run_process
 from barnabas.runtime.real import real_world
 from barnabas.runtime.world import World
 from barnabas.settings.controller import ControllerSettings, load_controller_settings
+
+load_late_parts()
 
 
 def load(text: str, name: str, overrides: Mapping[str, str], make_world: Callable[[], World] = real_world) -> Program:

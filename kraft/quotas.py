@@ -14,7 +14,7 @@ from barnabas.kraft.quota_callbacks import load_callback
 from barnabas.kraft.quota_reports import answered_parts, report_use
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from barnabas.runtime.decisions import Decisions
-from barnabas.runtime.metrics import Family
+from barnabas.runtime.families import Family
 from barnabas.runtime.quotas.callback import CallbackLimits
 from barnabas.runtime.quotas.connections import ConnectionQuotas
 from barnabas.runtime.quotas.levels import QuotaLevels

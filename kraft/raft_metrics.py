@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from barnabas.kraft.metadata_replica import MetadataReplica
-from barnabas.runtime.metrics import Family
+from barnabas.runtime.families import Family
 
 NOBODY = -1
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from barnabas.kraft.controller.delegation_tokens import REQUESTER_SINCE, names_users_only, owner_of
+from barnabas.kraft.envelope import EnvelopeSlot
 from barnabas.protocol.acls import AclOperation, AclResourceType
+from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
@@ -18,10 +21,28 @@ from barnabas.protocol.messages.expire_delegation_token import (
 from barnabas.protocol.messages.renew_delegation_token import RenewDelegationTokenResponse
 from barnabas.protocol.schema import Message
 from barnabas.runtime.call import Call
+from barnabas.runtime.dispatch import Handler
 from barnabas.runtime.identity import ANONYMOUS, Principal
 
+TOKEN_APIS = (ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN)
 PLAINTEXT = "PLAINTEXT"
 NO_TIME_MS = -1
+
+
+def token_handlers(decide: Callable[[Call], None], protocols: Mapping[str, str]) -> dict[ApiKey, Handler]:
+    """The handlers of a controller; `protocols` has the security protocol of each of its listeners."""
+
+    def decide_if_allowed(call: Call) -> None:
+        # A broker that forwards a request has checked the protocol of its client.
+        is_forwarded = isinstance(call.slot, EnvelopeSlot)
+        protocol = None if is_forwarded else protocols.get(call.request.listener_name, PLAINTEXT)
+        refused = refused_token_request(call, protocol)
+        if refused is None:
+            decide(call)
+        else:
+            call.answer(refused)
+
+    return dict.fromkeys(TOKEN_APIS, decide_if_allowed)
 
 
 def token_requests_are_allowed(principal: Principal, protocol: str | None) -> bool:

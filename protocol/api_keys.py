@@ -108,17 +108,22 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92
 
 
+NEVER_FLEXIBLE = 1 << 15
+"""Above all versions."""
+
+
 class ApiSpec:
     """Facts about one API that a node needs before it reads a body."""
 
     __slots__ = (
-        "_request_type",
-        "_response_type",
         "cluster_action",
         "flexible_from",
+        "flexible_header_from",
         "forwardable",
         "key",
         "listeners",
+        "loaded_request_type",
+        "loaded_response_type",
         "max_version",
         "min_version",
         "name",
@@ -146,14 +151,22 @@ class ApiSpec:
         """
         self.flexible_from = flexible_from
         """First flexible version of the request and the response, or None."""
+        self.flexible_header_from = NEVER_FLEXIBLE
+        """First version whose response has a header of version 1, which may have tagged fields.
+
+        That of ApiVersions stays at 0: its caller may not know yet which versions the node speaks (KIP-511).
+        """
+        if flexible_from is not None and key is not ApiKey.API_VERSIONS:
+            self.flexible_header_from = flexible_from
         self.listeners = listeners
         """Kinds of listener that serve it: "broker", "controller"."""
         self.cluster_action = cluster_action
         """True if only nodes of the cluster may call it."""
         self.forwardable = forwardable
         """True if brokers forward it to the active controller."""
-        self._request_type: type[Message] | None = None
-        self._response_type: type[Message] | None = None
+        self.loaded_request_type: type[Message] | None = None
+        """None until `request_type` was called."""
+        self.loaded_response_type: type[Message] | None = None
 
     @property
     def advertised_min_version(self) -> int:
@@ -162,29 +175,24 @@ class ApiSpec:
         return 0 if self.key is ApiKey.PRODUCE else self.min_version
 
     def request_type(self) -> type[Message]:
-        if self._request_type is None:
+        if self.loaded_request_type is None:
             self._load()
-            assert self._request_type is not None
-        return self._request_type
+            assert self.loaded_request_type is not None
+        return self.loaded_request_type
 
     def response_type(self) -> type[Message]:
-        if self._response_type is None:
+        if self.loaded_response_type is None:
             self._load()
-            assert self._response_type is not None
-        return self._response_type
+            assert self.loaded_response_type is not None
+        return self.loaded_response_type
 
     def request_header_version(self, version: int) -> int:
         """Version of the header of a request of `version`."""
         return 2 if self.flexible_from is not None and version >= self.flexible_from else 1
 
     def response_header_version(self, version: int) -> int:
-        """Version of the header of a response of `version`.
-
-        ApiVersions stays at 0: its caller may not know yet which versions the node speaks (KIP-511).
-        """
-        if self.key is ApiKey.API_VERSIONS or self.flexible_from is None:
-            return 0
-        return 1 if version >= self.flexible_from else 0
+        """Version of the header of a response of `version`."""
+        return 1 if version >= self.flexible_header_from else 0
 
     def down_to(self, version: int) -> ApiSpec:
         """The same API, served from a lower version on."""
@@ -207,8 +215,8 @@ class ApiSpec:
 
     def _load(self) -> None:
         module = import_module(f"barnabas.protocol.messages.{self.key.name.lower()}")
-        self._request_type = getattr(module, self.name + "Request")
-        self._response_type = getattr(module, self.name + "Response")
+        self.loaded_request_type = getattr(module, self.name + "Request")
+        self.loaded_response_type = getattr(module, self.name + "Response")
 
 
 _B = frozenset({"broker"})

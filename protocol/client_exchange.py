@@ -70,7 +70,7 @@ def response_body(frame: bytearray | memoryview, spec: ApiSpec, version: int) ->
     """The bytes after the response header. MalformedMessage."""
     view = memoryview(frame)
     position = 4
-    if spec.response_header_version(version) == 1:
+    if version >= spec.flexible_header_from:
         if len(view) > 4 and not view[4]:
             position = 5  # no tagged fields
         else:
@@ -80,7 +80,8 @@ def response_body(frame: bytearray | memoryview, spec: ApiSpec, version: int) ->
 
 def decode_response(frame: bytearray | memoryview, spec: ApiSpec, version: int) -> Any:
     """Records in the response are views into `frame`. MalformedMessage."""
-    return decode(spec.response_type(), response_body(frame, spec, version), version)
+    kind = spec.loaded_response_type or spec.response_type()
+    return decode(kind, response_body(frame, spec, version), version)
 
 
 class Handshake:

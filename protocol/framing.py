@@ -7,7 +7,7 @@ from struct import Struct as Packing
 from struct import error as struct_error
 from typing import Any
 
-from barnabas.protocol.api_keys import API_SPECS, ApiKey
+from barnabas.protocol.api_keys import API_SPECS, NEVER_FLEXIBLE, ApiKey
 from barnabas.protocol.errors import MalformedMessage
 from barnabas.protocol.headers import RequestHeader
 from barnabas.protocol.schema import decode_prefix
@@ -18,9 +18,8 @@ _SIZE = Packing(">i")
 _HEADER = Packing(">hhih")
 _CORRELATION_ID_AND_NO_TAGS = Packing(">iB")
 
-_NEVER_FLEXIBLE = 32768
 _FLEXIBLE_FROM = {
-    int(key): _NEVER_FLEXIBLE if spec.flexible_from is None else spec.flexible_from
+    int(key): NEVER_FLEXIBLE if spec.flexible_from is None else spec.flexible_from
     for key, spec in API_SPECS.items()
 }
 

@@ -15,6 +15,9 @@ MAX_POINTS = 2_000
 MAX_BYTES = 4 << 20
 """Most bytes of one push, decompressed. A point takes some hundreds."""
 
+MAX_ATTRIBUTES = 64
+"""Most attributes of one point. Kafka's own clients send at most four."""
+
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _DELTA, _CUMULATIVE = 1, 2
 _NANOSECONDS_PER_MS = 1_000_000
@@ -82,6 +85,8 @@ def _point(name: str, data: memoryview, is_delta: bool) -> Point:
             (value,) = struct.unpack("<q", field)
         elif number == 7 and isinstance(field, memoryview):
             attributes.append(_attribute(field))
+            if len(attributes) > MAX_ATTRIBUTES:
+                raise MalformedTelemetry(f"more than {MAX_ATTRIBUTES} attributes of a point")
     return Point(name, tuple(sorted(attributes)), value, is_delta)
 
 

@@ -148,10 +148,7 @@ def encode(message: Message, version: int) -> bytes:
     Raises `EncodeError` for a value that cannot be encoded, `UnsupportedFieldError` for one that this version
     cannot carry.
     """
-    buffer, position, cuts = _write(message, version, b"")
-    if not cuts:
-        return bytes(memoryview(buffer)[:position])
-    return b"".join(_cut(buffer, position, cuts))
+    return b"".join(encode_chunks(message, version))
 
 
 def encode_chunks(message: Message, version: int, prefix: Buffer = b"") -> list[Any]:
@@ -159,7 +156,26 @@ def encode_chunks(message: Message, version: int, prefix: Buffer = b"") -> list[
 
     Records may be anything with a length, such as a region of a file.
     """
-    return _chunks(*_write(message, version, prefix))
+    writer = message.WRITERS.get(version)
+    if writer is None:
+        writer = _writer(type(message), version)
+    start = len(prefix)
+    size_bytes = writer.size_bytes + start
+    while True:
+        buffer = bytearray(size_bytes)
+        if start:
+            buffer[:start] = prefix
+        cuts: list[tuple[int, Any]] = []
+        try:
+            position = writer.write(message, buffer, start, cuts)
+        except ENCODING_ERRORS as error:
+            if not _is_too_small(error):
+                raise EncodeError(f"{type(message).__name__} version {version}: {error}") from error
+            # Run the writer again, in a larger buffer.
+            size_bytes = _larger(size_bytes)
+        else:
+            writer.size_bytes = position + (position >> 2) + 32
+            return _cut(buffer, position, cuts)
 
 
 def encode_in_steps(message: Message, version: int, prefix: Buffer = b"") -> Generator[None, None, list[Any]]:
@@ -181,7 +197,7 @@ def encode_in_steps(message: Message, version: int, prefix: Buffer = b"") -> Gen
             size_bytes = _larger(size_bytes)
         else:
             writer.size_bytes = position + (position >> 2) + 32
-            return _chunks(buffer, position, cuts)
+            return _cut(buffer, position, cuts)
 
 
 FIRST_STEPPED_BYTES = 64 * 1024
@@ -201,39 +217,11 @@ def _larger(size_bytes: int) -> int:
     return size_bytes * 16 if size_bytes < 4096 else max(size_bytes * 4, 1 << 20)
 
 
-def _write(message: Message, version: int, prefix: Buffer) -> tuple[bytearray, int, list[tuple[int, Any]]]:
-    """Run the writer, in a larger buffer if the first was too small."""
-    writer = message.WRITERS.get(version)
-    if writer is None:
-        writer = _writer(type(message), version)
-    start = len(prefix)
-    size_bytes = writer.size_bytes + start
-    while True:
-        buffer = bytearray(size_bytes)
-        if start:
-            buffer[:start] = prefix
-        cuts: list[tuple[int, Any]] = []
-        try:
-            position = writer.write(message, buffer, start, cuts)
-        except ENCODING_ERRORS as error:
-            if not _is_too_small(error):
-                raise EncodeError(f"{type(message).__name__} version {version}: {error}") from error
-            size_bytes = _larger(size_bytes)
-        else:
-            writer.size_bytes = position + (position >> 2) + 32
-            return buffer, position, cuts
-
-
-def _chunks(buffer: bytearray, position: int, cuts: list[tuple[int, Any]]) -> list[Any]:
-    """The chunks of a message that was written up to `position`."""
+def _cut(buffer: bytearray, position: int, cuts: list[tuple[int, Any]]) -> list[Any]:
+    """The chunks of a message that was written up to `position`: the bytes between the records, and the records."""
     if not cuts:
         del buffer[position:]
         return [buffer]
-    return _cut(buffer, position, cuts)
-
-
-def _cut(buffer: bytearray, position: int, cuts: list[tuple[int, Any]]) -> list[Any]:
-    """The bytes between the records, and the records."""
     chunks: list[Any] = []
     start = 0
     for end, records in cuts:

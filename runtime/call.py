@@ -31,7 +31,7 @@ from barnabas.runtime.request_times import ApiCounter, error_codes, error_codes_
 from barnabas.runtime.steps import Steps, measured
 from barnabas.runtime.throttling import NO_LIMIT_BYTES, Mutations, Throttling
 from barnabas.runtime.worker import Worker
-from barnabas.runtime.world import Chunk, CountWork
+from barnabas.runtime.world import CountWork
 
 log = logging.getLogger(__name__)
 
@@ -148,8 +148,23 @@ class Call:
             return
         if has_errors:
             counter.errors.update(error_codes(response))
+        request = self.request
+        version = request.api_version
         try:
-            chunks = self._encoded(response)
+            prefix = response_prefix(request.correlation_id, version >= self._spec.flexible_header_from)
+            chunks = encode_chunks(response, version, prefix)
+        except EncodeError:
+            self._answer_shortened(response)
+        except Exception as error:
+            self._abort_failed(error)
+        else:
+            self.slot.fill(chunks)
+
+    def _answer_shortened(self, response: Message) -> None:
+        """A message that quotes a name of 32 kB does not fit into a classic string. Any other reason stays."""
+        shorten_error_messages(response)
+        try:
+            chunks = encode_chunks(response, self.version, self._prefix())
         except Exception as error:
             self._abort_failed(error)
         else:
@@ -201,17 +216,9 @@ class Call:
         del response
         yield from free_in_steps(holder)
 
-    def _encoded(self, response: Message) -> list[Chunk]:
-        try:
-            return encode_chunks(response, self.version, self._prefix())
-        except EncodeError:
-            # A message that quotes a name of 32 kB does not fit into a classic string. Any other reason stays.
-            shorten_error_messages(response)
-            return encode_chunks(response, self.version, self._prefix())
-
     def _prefix(self) -> bytes:
         request = self.request
-        return response_prefix(request.correlation_id, self._spec.response_header_version(request.api_version) == 1)
+        return response_prefix(request.correlation_id, request.api_version >= self._spec.flexible_header_from)
 
     # -- work that outlasts the handler
 
@@ -263,7 +270,8 @@ class Call:
         """The answer cannot be encoded."""
         self._report(error)
         try:
-            chunks = self._encoded(refusal_of(self.message, self.version, ErrorCode.UNKNOWN_SERVER_ERROR))
+            refusal = refusal_of(self.message, self.version, ErrorCode.UNKNOWN_SERVER_ERROR)
+            chunks = encode_chunks(refusal, self.version, self._prefix())
         except EncodeError:
             self.slot.abort("internal error")
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import trio
@@ -235,7 +236,7 @@ class Channel:
                 raise self.malformed(spec, error) from error
             return answered(response)
 
-        talk = Talk(lambda message, talk: self._post(link, spec, version, message, talk), answer)
+        talk = Talk(partial(self._post, link, spec, version), answer)
         try:
             talk.ask(request)
             while not talk.woken.is_set():

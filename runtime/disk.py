@@ -69,7 +69,7 @@ class RealFile:
         return os.fstat(self.fileno()).st_size
 
     def pread(self, count: int, offset: int) -> bytes:
-        descriptor = self.fileno()
+        descriptor = self._descriptor if self._descriptor >= 0 else self.fileno()
         data = os.pread(descriptor, count, offset)
         if len(data) == count or not data:
             return data
@@ -81,7 +81,7 @@ class RealFile:
         return b"".join(pieces)
 
     def pwrite(self, data: Bytes, offset: int) -> None:
-        descriptor = self.fileno()
+        descriptor = self._descriptor if self._descriptor >= 0 else self.fileno()
         total = len(data)
         written = os.pwrite(descriptor, data, offset)
         while written < total:

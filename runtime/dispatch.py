@@ -125,13 +125,15 @@ class Dispatcher:
         spec, handler, counter = entry
         counter.requests += 1
         counter.request_bytes += len(request.body)
-        if not spec.serves(request.api_version) and not self._serves_unstable(spec, request.api_version):
+        version = request.api_version
+        if not spec.min_version <= version <= spec.max_version and not self._serves_unstable(spec, version):
             self._refuse_version(request, slot, spec)
             return None
         most = None if len(request.body) <= INLINE_BODY_BYTES else INLINE_ELEMENTS
         try:
             # Bytes after the body are ignored, as in Kafka: librdkafka sends Metadata v13 with two bytes of v10.
-            message, _ = decode_prefix(spec.request_type(), request.body, 0, request.api_version, most)
+            kind = spec.loaded_request_type or spec.request_type()
+            message, _ = decode_prefix(kind, request.body, 0, version, most)
         except TooManyElements as error:
             if most is not None:
                 call = self._call(request, slot, spec, counter)

@@ -50,7 +50,8 @@ class Flusher:
         """Send what was answered in the turn, by this connection and by others."""
         self.in_turn, self.holds = None, False
         connection.flush()
-        self.flush()
+        if self._waiting:
+            self.flush()
 
     def add(self, connection: Flushable) -> None:
         """Flush `connection` soon."""

@@ -256,7 +256,10 @@ class Link:
         read = self._reader.read
         while not self.closed:
             for frame in await read():
-                self._answered(frame)
+                waiter = self._waiters.pop(int.from_bytes(frame[:4], "big", signed=True), None)
+                if waiter is None or len(frame) < 4:
+                    raise MalformedMessage("an answer with an unknown correlation id")
+                waiter.take(frame)
 
     def _fail_overdue(self) -> float:
         """Fail an overdue call, and return when to look again. The connection is closed, too: it may be half dead, and
@@ -273,12 +276,6 @@ class Link:
         self.close(str(error))
         waiter.fail(error)
         return math.inf
-
-    def _answered(self, frame: bytearray) -> None:
-        waiter = self._waiters.pop(int.from_bytes(frame[:4], "big", signed=True), None)
-        if waiter is None or len(frame) < 4:
-            raise MalformedMessage("an answer with an unknown correlation id")
-        waiter.take(frame)
 
     async def _drain(self) -> None:
         try:

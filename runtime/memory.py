@@ -70,9 +70,9 @@ class MemoryBudget:
         return self.request_bytes >= self.most_request_bytes
 
     def requests_changed(self, by: int) -> None:
-        was_full = self.is_full
-        self.request_bytes += by
-        if was_full and not self.is_full:
+        before = self.request_bytes
+        self.request_bytes = before + by
+        if self.request_bytes < self.most_request_bytes <= before:
             self.on_room()
 
     def answers_changed(self, by: int) -> None:

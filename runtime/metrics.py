@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from itertools import accumulate, islice
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, cast
 
 import trio
 
 from barnabas.protocol.errors import ErrorCode
+from barnabas.runtime.families import Family, Kind, Labels
 from barnabas.runtime.http import HttpRequest, HttpResponse
 from barnabas.runtime.observatory import Page
 from barnabas.runtime.request_times import BOUNDS_MS, ApiCounter, Spread
@@ -25,31 +26,11 @@ from barnabas.runtime.turns import BUDGET_SECONDS
 from barnabas.runtime.version import version
 from barnabas.runtime.world import Disk, World
 
-Kind = Literal["gauge", "counter", "histogram"]
-Labels = Sequence[str]
-"""Values, in the order of the family's names."""
-
 SAMPLES_IN_A_STRETCH = 1_000
 """Samples after which other tasks run."""
 CLOCK_TICKS = 100
 """Units of a second in /proc/PID/stat, on every Linux that Python runs on."""
 PAGE_BYTES = 4096
-
-
-class Family(NamedTuple):
-    """One metric: its name, and its value for each set of labels; in histograms a `Spread`, exported in ms."""
-
-    kind: Kind
-    name: str
-    """Without the suffix `_total`, which counters get when they are written."""
-    help: str
-    labels: Sequence[str] = ()
-    samples: Iterable[tuple[Labels, float | Spread]] = ()
-
-    @classmethod
-    def of(cls, kind: Kind, name: str, help: str, value: float | Spread) -> Family:
-        """A family of one sample without labels."""
-        return cls(kind, name, help, (), [((), value)])
 
 
 Gather = Callable[[], Iterable[Family | None]]
@@ -82,8 +63,8 @@ def metrics_page(gather: Gather, prepare: Prepare | None = None) -> Page:
 def render(family: Family) -> Iterator[bytes]:
     """The text of a family, in stretches."""
     samples = iter(family.samples)
-    stretch = list(islice(samples, SAMPLES_IN_A_STRETCH))
-    yield _written(family, stretch)
+    if not family.continues:
+        yield _written(family, list(islice(samples, SAMPLES_IN_A_STRETCH)))
     while stretch := list(islice(samples, SAMPLES_IN_A_STRETCH)):
         # The first stretch has the lines HELP and TYPE.
         yield _written(family, stretch).split(b"\n", 2)[2]

@@ -254,6 +254,15 @@ def _dial_error(host: str, port: int, failures: Sequence[OSError]) -> DialFailed
     return DialFailed(text)
 
 
+def addresses_of(name: str) -> list[str]:
+    """The IP addresses of a host, each once. Slow. Raises OSError."""
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise OSError(str(error)) from None
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
 async def canonical_names(host: str) -> list[str]:
     """The canonical names of the addresses of `host`, each once; `host` alone if they have none."""
     try:

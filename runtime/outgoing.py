@@ -42,7 +42,10 @@ class Outgoing:
             self.unsent_bytes += size_bytes
             return
         if size_bytes <= JOIN_BYTES:
-            joined = _joined(chunks, size_bytes)
+            try:
+                joined: bytes | None = b"".join(chunks)  # type: ignore[arg-type]  # a FileRegion ends in the TypeError
+            except TypeError:
+                joined = _read_and_joined(chunks) if size_bytes <= READ_BYTES else None
             if joined is not None:
                 sent = self._connection.send_now((joined,))
                 if sent < size_bytes:
@@ -126,14 +129,12 @@ class Outgoing:
             queue.popleft()
 
 
-def _joined(chunks: Sequence[Chunk], size_bytes: int) -> bytes | None:
-    """The chunks in one piece; None if that is too much to read. Raises ConnectionLost."""
-    try:
-        return b"".join(chunks)  # type: ignore[arg-type]  # a FileRegion ends in the TypeError
-    except TypeError:
-        if size_bytes > READ_BYTES:
-            return None
-        return b"".join([_read(chunk) if isinstance(chunk, FileRegion) else chunk for chunk in chunks])
+def _read_and_joined(chunks: Sequence[Chunk]) -> bytes:
+    """The chunks in one piece. Raises ConnectionLost."""
+    pieces: list[Bytes] = []
+    for chunk in chunks:
+        pieces.append(_read(chunk) if isinstance(chunk, FileRegion) else chunk)
+    return b"".join(pieces)
 
 
 def _read(region: FileRegion) -> bytes:

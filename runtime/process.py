@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import gc
 import logging
-import logging.handlers
 import os
 import resource
 import signal
@@ -24,6 +23,7 @@ from typing import Any, Protocol
 
 import trio
 
+from barnabas.runtime.late import Late
 from barnabas.runtime.request_times import request_log
 from barnabas.runtime.visible import visible
 from barnabas.runtime.watchdog import Watchdog
@@ -34,10 +34,6 @@ log = logging.getLogger("process")
 EXIT_WELL = 0
 EXIT_FAILED = 1
 EXIT_WRONG_ARGUMENT = 2
-
-LOG_FILE_BYTES = 10 << 20
-LOG_FILES_KEPT = 4
-"""Older files of a log that are kept: the log of a node never takes more than 50 MiB."""
 
 GC_THRESHOLDS = (10_000, 1, 2_500)
 """Measured: with the objects of start-up frozen, a collection of the two young generations, at most 30,000 objects,
@@ -251,25 +247,6 @@ def host_name() -> str:
     return socket.gethostname()
 
 
-class _RotatingLog(logging.handlers.RotatingFileHandler):
-    """A rotated log that also gets everything that is written to standard output and standard error."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path, maxBytes=LOG_FILE_BYTES, backupCount=LOG_FILES_KEPT, encoding="utf-8")
-        self._take_standard_streams()
-
-    def doRollover(self) -> None:
-        super().doRollover()
-        self._take_standard_streams()
-
-    def _take_standard_streams(self) -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        if self.stream is not None:
-            os.dup2(self.stream.fileno(), 1)
-            os.dup2(self.stream.fileno(), 2)
-
-
 class OneLine(logging.Formatter):
     """One line for each message: time in UTC, level, logger, text. A traceback or a stack after it is indented, so that
     no text of a client can look like another message.
@@ -295,7 +272,9 @@ def _indented(text: str) -> str:
 
 def start_logging(log_file: str | None) -> None:
     """Log to the file, or to standard error."""
-    handler = _RotatingLog(log_file) if log_file else logging.StreamHandler()
+    handler: logging.Handler = logging.StreamHandler()
+    if log_file:
+        handler = Late[logging.Handler]("barnabas.runtime.rotating_log:RotatingLog", log_file).get()
     handler.setFormatter(OneLine())
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -13,9 +13,11 @@ import trio
 from barnabas.runtime.clocks import MonotonicClock, WallClock
 from barnabas.runtime.descriptors import count_descriptors
 from barnabas.runtime.disk import RealDisk
-from barnabas.runtime.network import RealNetwork
-from barnabas.runtime.stores.opening import open_store
+from barnabas.runtime.late import Late
+from barnabas.runtime.network import RealNetwork, addresses_of
+from barnabas.runtime.object_store import ObjectStore
 from barnabas.runtime.world import World
+from barnabas.settings.object_store import StoreSettings
 
 T = TypeVar("T")
 
@@ -57,6 +59,12 @@ def real_world(seed: int | None = None) -> World:
         run_blocking=_Threads(),
         stopwatch=time.monotonic,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        addresses_of=addresses_of,
         count_descriptors=count_descriptors,
-        object_store=lambda settings: open_store(settings, _StoreThreads()),
+        object_store=_open_store,
     )
+
+
+def _open_store(settings: StoreSettings) -> ObjectStore:
+    store: ObjectStore = Late("barnabas.runtime.stores.opening:open_store", settings, _StoreThreads()).get()
+    return store

@@ -107,6 +107,8 @@ class ResponseLine:
         owner, outgoing = self._owner, self._outgoing
         if owner.closed:
             return
+        if not (self._slots and self._slots[0].done) and not outgoing.unsent_bytes and not self._counted.size_bytes:
+            return
         try:
             self._send()
         except ConnectionLost as lost:

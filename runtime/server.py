@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
@@ -90,6 +91,7 @@ class Server:
         self._vacancy = trio.lowlevel.ParkingLot()
         """Tasks that wait for a connection to end."""
         self.connection_quotas = ConnectionQuotas(limits, world.monotonic)
+        self._limits_altered = trio.Event()
         self._held = 0
         """Connections that are held before they are closed."""
 
@@ -114,6 +116,7 @@ class Server:
                 if len(self._listeners) == 1:
                     helpers.start_soon(self.turns.run)
                     helpers.start_soon(self._make_room)
+                    helpers.start_soon(self._look_names_up)
                 async with trio.open_nursery() as nursery:
                     await self._accept(listener, listener_name, security, nursery)
                 helpers.cancel_scope.cancel()
@@ -175,6 +178,9 @@ class Server:
         if throttle_ms:
             with trio.move_on_after(throttle_ms / 1000):
                 await self._stopped.wait()
+            while not (quotas.has_room(listener_name) or self._stopping):
+                # Another listener took the place meanwhile.
+                await self._vacancy.park()
         held_ms = quotas.ip_throttle_ms(listener_name, connection.peer_host)
         if held_ms and self._held < MOST_HELD:
             nursery.start_soon(self._hold, connection, held_ms)
@@ -210,8 +216,25 @@ class Server:
     def limits_changed(self, limits: ServerLimits) -> None:
         """Use other limits of connections from now on; memory and sizes of requests stay as they are."""
         self.connection_quotas.limits = limits
+        self._limits_altered.set()
         self._close_excess()
         self._vacancy.unpark_all()
+
+    async def _look_names_up(self) -> None:
+        """Learn the addresses of the names in `max.connections.per.ip.overrides`, again when they are altered."""
+        quotas = self.connection_quotas
+        while True:
+            self._limits_altered = trio.Event()
+            found: dict[str, str] = {}
+            for name in [*quotas.limits.max_connections_per_ip_overrides]:
+                try:
+                    addresses = await self._world.run_blocking(partial(self._world.addresses_of, name))
+                except OSError as error:
+                    log.warning("max.connections.per.ip.overrides: %s has no address: %s", name, error)
+                else:
+                    found |= dict.fromkeys(addresses, name)
+            quotas.names = found
+            await self._limits_altered.wait()
 
     def _overran(self, api_key: int, seconds: float) -> None:
         if self.on_long_turn is not None:

@@ -38,6 +38,10 @@ BURST_BYTES = 1024 * 1024
 FIRST_STEPS = 16
 """Steps that are taken in the turn in which a request begins."""
 
+COUNTED_REQUEST_BYTES = 1024
+"""Requests of a connection that together take less are not counted in the memory of the node: the connection itself
+takes more."""
+
 ACKS_0_API_KEY = b"\0\0"
 """The first bytes of a frame with a Produce, the one request that may want no answer."""
 
@@ -122,7 +126,8 @@ class ServerConnection:
                 if self._muted_until_ms:
                     await self._stay_muted([])
                     continue
-                if memory.is_full and not self.share.is_node and not self._reader.held_bytes:
+                is_full = memory.request_bytes >= memory.most_request_bytes
+                if is_full and not self.share.is_node and not self._reader.held_bytes:
                     await self._wait_for_room()
                     continue
                 frames = await self._reader.read()
@@ -202,8 +207,8 @@ class ServerConnection:
         stopwatch = service.stopwatch
         began = before = stopwatch() if self._was_held_up else self._received
         self._was_held_up = False
-        taken, cost = 0, 0
-        self.begin_turn()
+        taken, cost, most = 0, 0, len(frames) - position
+        service.flusher.begin_turn(self._responses)
         try:
             for frame in frames[position:] if position else frames:
                 taken += 1
@@ -217,6 +222,8 @@ class ServerConnection:
                     before = self.driver.take_some(self._steps, FIRST_STEPS, began)
                     if self._steps.is_over:
                         self._steps = None
+                if taken == most:
+                    break
                 if (
                     self._steps is not None
                     or cost >= BURST_BYTES
@@ -298,7 +305,7 @@ class ServerConnection:
     def end_turn(self, began: float, ended: float) -> None:
         """Send what was answered in the turn, and charge its time to this connection."""
         self._service.flusher.end_turn(self._responses)
-        if self._responses.request_bytes:
+        if self._responses.request_bytes >= COUNTED_REQUEST_BYTES or self._counted_requests.size_bytes:
             self._count_requests()
         self._service.turns.charge(self.share, began, ended)
 
@@ -346,7 +353,8 @@ class ServerConnection:
         """Answers were sent."""
         if self._counted_requests.size_bytes:
             self._count_requests()
-        self.look_for_room()
+        if self._finishing or self._room is not None:
+            self.look_for_room()
 
     def answers_taken(self) -> None:
         """The peer took some of its answers."""

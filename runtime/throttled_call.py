@@ -80,9 +80,8 @@ class ThrottledCall(TimedCall):
         """Count the request, and mute its connection; returns for how long. `named_ms`: the answer says so already."""
         throttle_ms = self._fetch_ms
         if throttle_ms is None:
-            otherwise_ms = max(named_ms, self._held_back_ms)
+            otherwise_ms = max(named_ms, self._held_back_ms, self._arrival_ms)
             throttle_ms = self._throttling.throttle_ms(self.request, self.message, self._take_used(), otherwise_ms)
-            throttle_ms = max(throttle_ms, self._arrival_ms)
         self.throttle_ms = throttle_ms
         if throttle_ms:
             self.slot.mute(throttle_ms, self._throttling.still_held_back(self.request))

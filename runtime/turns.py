@@ -60,15 +60,12 @@ REMEMBERED_SECONDS = 20.0
 class Use:
     """The time that somebody used lately. Times are seconds on the stopwatch."""
 
-    __slots__ = ("_counted_at", "used")
+    __slots__ = ("counted_at", "used")
 
     def __init__(self) -> None:
         self.used = 0.0
-        self._counted_at = 0.0
-
-    def charge(self, seconds: float, now: float) -> None:
-        self.used = max(0.0, self.used - (now - self._counted_at) * FORGOTTEN_PER_SECOND) + seconds
-        self._counted_at = now
+        self.counted_at = 0.0
+        """Time of the last change of `used`."""
 
     def place(self, now: float) -> float:
         """Its place in a line that it enters now; the lowest is first."""
@@ -76,7 +73,7 @@ class Use:
 
     def is_forgotten(self, now: float) -> bool:
         """True if it used nothing for so long that nobody has to remember it."""
-        return now - self._counted_at > REMEMBERED_SECONDS
+        return now - self.counted_at > REMEMBERED_SECONDS
 
 
 class ClientShare(Use):
@@ -189,17 +186,17 @@ class Turns:
         """Add work of `share` to the round that is no turn of its requests."""
         seconds = ended - began
         self.spent += seconds
-        share.charge(seconds, ended)
-        share.client.charge(seconds, ended)
-        if not share.is_node:
-            self._note_client(share.client, ended)
-
-    def _note_client(self, client: ClientShare, now: float) -> None:
-        if client is not self._last_client:
+        for use in (share, share.client):
+            left = use.used - (ended - use.counted_at) * FORGOTTEN_PER_SECOND
+            use.used = left + seconds if left > 0 else seconds
+            use.counted_at = ended
+        if share.is_node:
+            return
+        if share.client is not self._last_client:
             if self._last_client is not None:
-                self._shared_until = now + SHARED_SECONDS
-            self._last_client = client
-        self._round_seconds = ROUND_SECONDS if now < self._shared_until else LONG_ROUND_SECONDS
+                self._shared_until = ended + SHARED_SECONDS
+            self._last_client = share.client
+        self._round_seconds = ROUND_SECONDS if ended < self._shared_until else LONG_ROUND_SECONDS
 
     async def wait(self, share: Share) -> None:
         """Return when `share` may have a turn."""

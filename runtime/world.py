@@ -220,6 +220,11 @@ def stopped() -> float:
     return 0.0
 
 
+def no_address(_name: str) -> list[str]:
+    """A look-up where peers go by their names."""
+    return []
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """All that a node may touch."""
@@ -240,6 +245,9 @@ class World:
     """Seconds since some fixed point, as precise as possible: for measurements, and for fair turns."""
     memory_bytes: int = 4 << 30
     """The memory of the machine."""
+    addresses_of: Callable[[str], list[str]] = no_address
+    """The IP addresses of a host, as `Connection.peer_host` shows them. Slow: call it through `run_blocking`. Raises
+    OSError."""
     count_descriptors: Callable[[], tuple[int, int]] | None = None
     """(open descriptors of this process, their limit); None if there is no limit."""
     count_work: CountWork | None = None

@@ -8,7 +8,6 @@ sense (not a session timeout of 0), the table has a bound of ours.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -211,5 +210,7 @@ def is_plugin_key(name: str) -> bool:
 
 def closest_key(name: str, scope: Scope = "broker") -> str | None:
     """The known key closest to `name`; None if none is close."""
-    near = difflib.get_close_matches(name.replace("_", "."), definitions(scope), n=1, cutoff=0.75)
+    from difflib import get_close_matches  # few programs make mistakes
+
+    near = get_close_matches(name.replace("_", "."), definitions(scope), n=1, cutoff=0.75)
     return near[0] if near else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from barnabas.settings.connection_overrides import CONNECTION_OVERRIDES_KEY, connection_overrides
 from barnabas.settings.definitions import definitions
 from barnabas.settings.describe import BrokerLayers
 from barnabas.settings.errors import SettingsError
@@ -15,7 +16,7 @@ from barnabas.settings.node import NodeSettings, field_names
 
 Node = TypeVar("Node", bound=NodeSettings)
 
-_COMPUTED = frozenset(["listeners", "listener_security_protocol_map", "max_connections_per_ip_overrides"])
+_COMPUTED = frozenset(["listeners", "listener_security_protocol_map"])
 """Fields that are made of more than the value of one key; they are read once, at the start."""
 
 
@@ -32,7 +33,7 @@ def with_dynamic_configs(settings: Node, layers: BrokerLayers) -> tuple[Node, li
         if definition is None or definition.update == "read-only" or definition.attribute in _COMPUTED:
             continue
         try:
-            value = definition.parse(text)
+            value = connection_overrides(text) if name == CONNECTION_OVERRIDES_KEY else definition.parse(text)
         except SettingsError as error:
             ignored.append(str(error))
             continue

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from barnabas.settings.authorization import KEYS_OF_AUTHORIZER, authorization_fields
+from barnabas.settings.connection_overrides import CONNECTION_OVERRIDES_KEY, connection_overrides
 from barnabas.settings.definitions import closest_key, find_broker_key, is_plugin_key, without_listener
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.host import KEYS_OF_HOSTS, host_fields
@@ -165,7 +166,7 @@ def _fields(model: type[NodeSettings], keys: _Keys, role: str, combined: bool) -
     fields["controller_quorum_bootstrap_servers"] = parse_endpoints(
         "controller.quorum.bootstrap.servers", keys.get("controller.quorum.bootstrap.servers", [])
     )
-    fields["max_connections_per_ip_overrides"] = _connection_overrides(keys)
+    fields["max_connections_per_ip_overrides"] = connection_overrides(keys.get(CONNECTION_OVERRIDES_KEY) or "")
     if keys.raw.get(HTTP_LISTENER, "").strip():
         [fields["http_listener"]] = parse_endpoints(HTTP_LISTENER, [keys.raw[HTTP_LISTENER].strip()])
     fields["http_token_file"] = keys.raw.get(HTTP_TOKEN_FILE, "").strip() or None
@@ -303,15 +304,3 @@ def _inter_broker_listener(keys: _Keys, fields: Mapping[str, Any]) -> str:
             keys.get("security.inter.broker.protocol"),
         )
     return str(name or keys.get("security.inter.broker.protocol") or "PLAINTEXT").upper()
-
-
-def _connection_overrides(keys: _Keys) -> dict[str, int]:
-    """Parse `host:count,…`."""
-    key = "max.connections.per.ip.overrides"
-    limits: dict[str, int] = {}
-    for pair in filter(None, (each.strip() for each in (keys.get(key) or "").split(","))):
-        host, colon, count = pair.rpartition(":")
-        if not colon or not host or not count.isascii() or not count.isdigit():
-            raise SettingsError("not an address with its limit", key, pair, "host:count")
-        limits[host.strip("[]")] = int(count)
-    return limits

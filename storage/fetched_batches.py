@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import BatchHeader, CorruptBatch, crc_is_valid, iterate_batches
+from barnabas.protocol.records.batch import (
+    MARKER_BITS,
+    OFFSET_AND_SIZE_BYTES,
+    BatchHeader,
+    CorruptBatch,
+    crc_is_valid,
+    iterate_batches,
+)
 from barnabas.protocol.records.control import read_end_txn
 from barnabas.storage.segment import AppendedBatch
 
@@ -13,6 +21,8 @@ MAX_OFFSET_DELTA = 0x7FFF_FFFF
 """Maximum distance of offsets within one append: the indexes store relative offsets in 31 bits."""
 
 Buffer = bytes | bytearray | memoryview
+
+_new: Any = tuple.__new__  # skips the Python-level constructor of named tuples
 
 
 class UnexpectedAppendOffset(KafkaError):
@@ -57,9 +67,9 @@ def verify_fetched(
     Raises `CorruptBatch` if a batch is damaged or the epochs decrease, `UnexpectedAppendOffset` if the offsets do;
     `log` is the name in their messages.
     """
-    appended = []
+    appended: list[AppendedBatch] = []
     for position, header in batches:
-        last_offset = header.last_offset
+        last_offset = header.base_offset + header.last_offset_delta
         if header.base_offset < next_offset or header.last_offset_delta < 0:
             raise UnexpectedAppendOffset(
                 f"{log}: fetched offsets {header.base_offset} to {last_offset}, expected {next_offset}"
@@ -71,12 +81,13 @@ def verify_fetched(
                 f"{log}: epoch {header.partition_leader_epoch} of the fetched batch at offset "
                 f"{header.base_offset} is older than {epoch}"
             )
-        if header.is_marker:
+        if header.attributes & MARKER_BITS == MARKER_BITS:
             # Raises if the marker is malformed; after the append it would be too late.
             read_end_txn(buffer, position)
         epoch = max(epoch, header.partition_leader_epoch)
         next_offset = last_offset + 1
-        appended.append(AppendedBatch(position, header.size_bytes, last_offset, header.max_timestamp))
+        size_bytes = header.batch_length + OFFSET_AND_SIZE_BYTES
+        appended.append(_new(AppendedBatch, (position, size_bytes, last_offset, header.max_timestamp)))
     return appended
 
 
@@ -87,17 +98,19 @@ def epoch_changes_behind_gap(batches: Sequence[tuple[int, BatchHeader]], next_of
             if header.base_offset > next_offset:
                 return True
             epoch = header.partition_leader_epoch
-        next_offset = header.next_offset
+        next_offset = header.base_offset + header.last_offset_delta + 1
     return False
 
 
-def portions(appended: list[AppendedBatch], first_offset: int, limit_bytes: int) -> Iterator[tuple[int, int]]:
+def portions(appended: list[AppendedBatch], first_offset: int, limit_bytes: int) -> list[tuple[int, int]]:
     """Index ranges (first, end) of batches for one segment each: a single one, unless they do not fit."""
+    found: list[tuple[int, int]] = []
     first, size = 0, 0
     for place, batch in enumerate(appended):
         too_far = batch.last_offset - first_offset > MAX_OFFSET_DELTA
         if place > first and (size + batch.size_bytes > limit_bytes or too_far):
-            yield first, place
+            found.append((first, place))
             first, size, first_offset = place, 0, appended[place - 1].last_offset + 1
         size += batch.size_bytes
-    yield first, len(appended)
+    found.append((first, len(appended)))
+    return found

@@ -25,7 +25,8 @@ WARM_SECTION_BYTES = 8192
 back, and stays behind it, touches only the last three pages (KAFKA-6432).
 """
 
-_MAX_RELATIVE_OFFSET = 0x7FFF_FFFF
+MAX_RELATIVE_OFFSET = 0x7FFF_FFFF
+"""The largest distance of an offset from the base of its segment."""
 
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
@@ -66,6 +67,7 @@ class EntryFile:
         "_written",
         "base_offset",
         "entries",
+        "full_at",
         "max_entries",
         "opened_file",
         "page_touched",
@@ -94,7 +96,8 @@ class EntryFile:
         """The file was not created yet."""
         self.base_offset = base_offset
         self.entries = 0
-        self.max_entries = max_bytes // self.entry_bytes
+        self.max_entries = self.full_at = max_bytes // self.entry_bytes
+        """The segment is closed with `full_at` entries."""
         self.page_touched: Callable[[int], None] | None = None
         """Called with the number of each 4 KiB page that a search reads."""
 
@@ -173,6 +176,10 @@ class EntryFile:
     @property
     def is_open(self) -> bool:
         return self.opened_file is not None
+
+    @property
+    def is_full(self) -> bool:
+        return self.entries >= self.full_at
 
     @property
     def size_bytes(self) -> int:
@@ -329,13 +336,9 @@ class OffsetIndex(EntryFile):
         if self.entries and self.last_offset < self.base_offset:
             raise CorruptIndex(f"{self.path}: last offset {self.last_offset} is below the base {self.base_offset}")
 
-    @property
-    def is_full(self) -> bool:
-        return self.entries >= self.max_entries
-
     def accepts(self, offset: int) -> bool:
         """True if the offset can be stored relative to the base."""
-        return 0 <= offset - self.base_offset <= _MAX_RELATIVE_OFFSET
+        return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
 
     def append(self, offset: int, position: int) -> None:
         """`offset` is the last one of the batch at `position`. Changes only memory: see `write_out`."""
@@ -373,6 +376,8 @@ class TimeIndex(EntryFile):
 
     def __init__(self, folder: Folder, base_offset: int, max_bytes: int) -> None:
         super().__init__(folder, base_offset, max_bytes)
+        self.full_at = self.max_entries - 1
+        """One slot is reserved for the entry that closes the segment."""
         self.last_entry = TimestampOffset(-1, base_offset)
         """(-1, base offset) if there is none."""
 
@@ -386,11 +391,6 @@ class TimeIndex(EntryFile):
             raise CorruptIndex(f"{self.path}: the last timestamp is below the first")
         if self.last_entry.offset < self.base_offset:
             raise CorruptIndex(f"{self.path}: last offset {self.last_entry.offset} is below the base")
-
-    @property
-    def is_full(self) -> bool:
-        """One slot is reserved for the entry that closes the segment."""
-        return self.entries >= self.max_entries - 1
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Adds an entry only for a timestamp above the last one. Changes only memory: see `write_out`."""

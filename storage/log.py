@@ -254,7 +254,8 @@ class PartitionLog:
         offset = min(max(offset, self.local_log_start_offset), self.log_end_offset)
         if offset != self.high_watermark:
             self.high_watermark = offset
-            self.high_watermark_moved()
+            if self.moved_logs is not None:
+                self.moved_logs[self] = None
         if self._tracker is not None:
             self._tracker.states.replicated_to(offset)
 
@@ -300,7 +301,8 @@ class PartitionLog:
         `check_marker`.
         """
         config = self.config
-        self.health.check()
+        if self.health.failure is not None:
+            self.health.check()
         if leader_epoch < self.epochs.latest_epoch:
             raise KafkaError(
                 ErrorCode.FENCED_LEADER_EPOCH,
@@ -322,8 +324,9 @@ class PartitionLog:
         if leader_epoch != self.epochs.latest_epoch:
             self.epochs.assign(leader_epoch, first_offset)
         if self._tracker is not None:
-            self._tracker.appended(buffer, batches, self.active_segment.aborted, first_offset, append_time, warrant)
-        if end_offset - self.recovery_point >= config.flush_messages:
+            active = self._segments.all[-1]
+            self._tracker.appended(buffer, batches, active.aborted, first_offset, append_time, warrant)
+        if end_offset - self._files.flusher.recovery_point >= config.flush_messages:
             self.flush()
         return AppendResult(first_offset, end_offset - 1, append_time, False)
 
@@ -343,18 +346,18 @@ class PartitionLog:
         All of them are appended or none. Raises `EpochsMissing` if they must be requested, `CorruptBatch` if a batch is
         damaged or the epochs decrease, `UnexpectedAppendOffset` if the offsets do, KafkaError with KAFKA_STORAGE_ERROR.
         """
-        self.health.check()
+        if self.health.failure is not None:
+            self.health.check()
         batches = batches_up_to(buffer, leader_epoch)
         if not batches:
             return self.log_end_offset
-        if self._starts_inside(batches[0][1]):
+        if self.log_start_offset == self.log_end_offset and self._starts_inside(batches[0][1]):
             # The leader's start offset is inside a batch, which it sends completely.
             self.truncate_fully_and_start_at(batches[0][1].base_offset, self.log_start_offset)
         appended = verify_fetched(buffer, batches, self.log_end_offset, self.epochs.latest_epoch, self)
         if leaders_epochs is None and epoch_changes_behind_gap(batches, self.log_end_offset, self.epochs.latest_epoch):
             raise EpochsMissing(f"{self}: a gap before the fetched batch may hide leader epochs")
-        hidden = hidden_epochs(batches, self.log_end_offset, leaders_epochs or ())
-        if hidden:
+        if leaders_epochs and (hidden := hidden_epochs(batches, self.log_end_offset, leaders_epochs)):
             self._keep_gap_epochs(hidden)
         for first, end in portions(appended, self.log_end_offset, self.config.segment_bytes):
             start = appended[first].position
@@ -365,7 +368,7 @@ class PartitionLog:
             data = buffer if (start, stop) == (0, len(buffer)) else memoryview(buffer)[start:stop]
             self._write(data, portion, batches[first][1].base_offset, now_ms)
             self._appended_fetched(buffer, batches[first:end], leaders_epochs or ())
-        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
+        if self.log_end_offset - self._files.flusher.recovery_point >= self.config.flush_messages:
             self.flush()
         return self.log_end_offset
 
@@ -392,14 +395,14 @@ class PartitionLog:
     ) -> None:
         end_offset = self.log_end_offset
         for _, header in batches:
-            if header.partition_leader_epoch > self.epochs.latest_epoch:
-                epoch = header.partition_leader_epoch
-                self.epochs.assign_batch(epoch, header.base_offset, end_offset, leaders_epochs)
-            if header.base_offset > end_offset:
-                self._files.flusher.gaps_to = header.base_offset
-            end_offset = header.next_offset
+            base_offset, epoch = header.base_offset, header.partition_leader_epoch
+            if epoch > self.epochs.latest_epoch:
+                self.epochs.assign_batch(epoch, base_offset, end_offset, leaders_epochs)
+            if base_offset > end_offset:
+                self._files.flusher.gaps_to = base_offset
+            end_offset = base_offset + header.last_offset_delta + 1
         if self._tracker is not None:
-            self._tracker.appended(buffer, batches, self.active_segment.aborted)
+            self._tracker.appended(buffer, batches, self._segments.all[-1].aborted)
         self.log_end_offset = end_offset
 
     def _write(
@@ -410,14 +413,16 @@ class PartitionLog:
         now_ms: int,
     ) -> None:
         """Write the bytes into the active segment, rolling it first if due. All or nothing."""
-        self.health.check_room()
-        self._may_need_flush()
+        if self.health.is_closed_for_room:
+            self.health.check_room()
+        if self.flush_candidates is not None:
+            self.flush_candidates[self] = None
         files, config, last = self._files, self.config, batches[-1]
         active = self._segments.all[-1]
         try:
             if self._roll_rule.is_due(active, len(data), last, config, now_ms):
                 active = files.roll(self.log_end_offset, config.segment_index_bytes, now_ms)
-            if not active.offset_index.accepts(last.last_offset):
+            if not active.size_bytes and not active.offset_index.accepts(last.last_offset):
                 active = files.restart_at(first_offset, config.segment_index_bytes, now_ms)
             active.append(data, batches, config.index_interval_bytes)
         except OSError as error:
@@ -445,7 +450,8 @@ class PartitionLog:
         upper_offset = min(upper_offset, end_offset)
         if offset >= upper_offset:
             return None
-        self.health.check()
+        if self.health.failure is not None:
+            self.health.check()
         try:
             return self._segments.read(offset, max_bytes, upper_offset, end_offset, at_least_one_batch)
         except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import (
@@ -13,6 +14,8 @@ from barnabas.protocol.records.batch import (
 )
 from barnabas.settings.topic import TopicConfig
 from barnabas.storage.segment import AppendedBatch
+
+_new: Any = tuple.__new__  # skips the Python-level constructor of named tuples
 
 
 def size_in_bytes(
@@ -52,7 +55,7 @@ def number(
     """
     offset = first_offset
     start = batches[0][0]
-    appended = []
+    appended: list[AppendedBatch] = []
     for position, header in batches:
         set_base_offset_and_epoch(buffer, position, offset, leader_epoch)
         if append_time >= 0:
@@ -60,6 +63,6 @@ def number(
         last_offset = offset + header.last_offset_delta
         timestamp = append_time if append_time >= 0 else header.max_timestamp
         size = header.batch_length + OFFSET_AND_SIZE_BYTES
-        appended.append(AppendedBatch(position - start, size, last_offset, timestamp))
+        appended.append(_new(AppendedBatch, (position - start, size, last_offset, timestamp)))
         offset = last_offset + 1
     return appended

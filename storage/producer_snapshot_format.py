@@ -5,12 +5,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 
-from crc32c import crc32c
-
 from barnabas.protocol.errors import MalformedMessage
 from barnabas.protocol.messages.producer_snapshot import ProducerEntry as SnapshotEntry
 from barnabas.protocol.messages.producer_snapshot import ProducerSnapshot
 from barnabas.protocol.records.batch import MAX_INT32, NO_SEQUENCE
+from barnabas.protocol.records.crc import crc32c
 from barnabas.protocol.schema import decode, encode
 from barnabas.storage.producers import NO_OFFSET, ProducerEntry, SequencedBatch
 

@@ -8,7 +8,7 @@ import logging
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from barnabas.protocol.records.batch import NO_TIMESTAMP, BatchHeader
+from barnabas.protocol.records.batch import MARKER_BITS, NO_TIMESTAMP, BatchHeader
 from barnabas.protocol.records.control import read_end_txn
 from barnabas.storage.producer_snapshot_format import CorruptSnapshot, decode_snapshot, encode_snapshot
 from barnabas.storage.producer_snapshots import SnapshotFiles
@@ -43,7 +43,7 @@ class ProducerTracker:
         for position, header in batches:
             if header.producer_id < 0:
                 continue
-            if header.is_marker:
+            if header.attributes & MARKER_BITS == MARKER_BITS:
                 marker = read_end_txn(buffer, position)
                 if marker is not None:
                     states.check_marker(header, marker, warrant.transaction_version)
@@ -70,7 +70,7 @@ class ProducerTracker:
         for position, header in batches:
             offset = header.base_offset if first_offset is None else first_offset
             if header.producer_id >= 0:
-                if header.is_marker:
+                if header.attributes & MARKER_BITS == MARKER_BITS:
                     completed = self._apply_marker(buffer, position, header, offset, warrant.transaction_version)
                     self._transaction_ended(completed, aborted)
                 else:

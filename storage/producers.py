@@ -11,11 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import MAX_INT32, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader
+from barnabas.protocol.records.batch import (
+    MAX_INT32,
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+)
 from barnabas.protocol.records.control import EndTxn
+
+_new: Any = tuple.__new__  # skips the Python-level constructor of named tuples
 
 BATCHES_KEPT = 5
 """Maximum number of batches that an idempotent producer has in flight."""
@@ -179,8 +188,9 @@ class ProducerStates:
         """
         entry = self.entries.get(header.producer_id)
         epoch, sequence = header.producer_epoch, header.base_sequence
+        is_transactional = header.attributes & TRANSACTIONAL_BIT
         if entry is None:
-            if header.is_transactional and before is None:
+            if is_transactional and before is None:
                 self._check_begins(header, None, verification)
             if before is not None:
                 self._check_continues(header, before.producer_epoch, before.last_sequence)
@@ -190,21 +200,22 @@ class ProducerStates:
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"producer {header.producer_id} has epoch {entry.epoch}, the batch comes from epoch {epoch}",
             )
-        follows = epoch != entry.epoch or sequence == (entry.last_sequence + 1) & MAX_INT32
+        last_sequence = entry.batches[-1].last_sequence if entry.batches else NO_SEQUENCE
+        follows = epoch != entry.epoch or sequence == (last_sequence + 1) & MAX_INT32
         if not follows and before is None and sequence != NO_SEQUENCE:
             repeated = self._repeated(entry, header)
             if repeated is not None:
                 return repeated
-        if header.is_transactional and before is None and not entry.in_transaction(epoch):
+        if is_transactional and before is None and not entry.in_transaction(epoch):
             self._check_begins(header, entry, verification)
         if sequence != NO_SEQUENCE:
             if before is not None:
                 self._check_continues(header, before.producer_epoch, before.last_sequence)
             elif not follows:
-                raise self._out_of_order(header, entry.last_sequence)
+                raise self._out_of_order(header, last_sequence)
             elif epoch != entry.epoch and sequence != 0 and entry.epoch != NO_PRODUCER_EPOCH:
                 raise self._out_of_order(header, NO_SEQUENCE)
-        if entry.transaction_first_offset >= 0 and not header.is_transactional:
+        if entry.transaction_first_offset >= 0 and not is_transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {header.producer_id} has an open transaction, but the batch is not transactional",
@@ -300,15 +311,17 @@ class ProducerStates:
 
     def apply(self, header: BatchHeader, base_offset: int, timestamp: int) -> None:
         """A data batch with a producer id was appended at `base_offset`."""
-        entry = self._entry(header.producer_id)
-        entry.move_to_epoch(header.producer_epoch)
-        last_offset = base_offset + header.last_offset_delta
+        entry = self.entries.get(header.producer_id) or self._entry(header.producer_id)
+        if header.producer_epoch != entry.epoch:
+            entry.move_to_epoch(header.producer_epoch)
+        delta, first = header.last_offset_delta, header.base_sequence
+        last = first if first == NO_SEQUENCE else (first + delta) & MAX_INT32
         batches = entry.batches
         if len(batches) == BATCHES_KEPT:
             del batches[0]
-        batches.append(SequencedBatch(header.base_sequence, header.last_sequence, base_offset, last_offset, timestamp))
+        batches.append(_new(SequencedBatch, (first, last, base_offset, base_offset + delta, timestamp)))
         entry.last_timestamp = timestamp
-        if header.is_transactional:
+        if header.attributes & TRANSACTIONAL_BIT:
             self.verifications.pop(header.producer_id, None)
             if entry.transaction_first_offset < 0:
                 entry.transaction_first_offset = base_offset

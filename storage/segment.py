@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from barnabas.protocol.records.batch import (
     BATCH_HEADER_BYTES,
     NO_TIMESTAMP,
@@ -19,6 +17,7 @@ from barnabas.protocol.records.batch import (
     CorruptBatch,
     read_header,
 )
+from barnabas.protocol.records.crc import crc32c
 from barnabas.runtime.world import Bytes, File
 from barnabas.storage.batch_walk import check_boundary, skip_to
 from barnabas.storage.folder import Folder
@@ -65,6 +64,7 @@ class Segment:
         "_dirty",
         "_folder",
         "_has_file",
+        "_index_page_is_full",
         "_max_timestamp",
         "_tail_unknown",
         "aborted",
@@ -92,6 +92,8 @@ class Segment:
         self._deleted_suffix = ""
         self._max_timestamp: TimestampOffset | None = None
         self._bytes_since_index = 0
+        self._index_page_is_full = False
+        """Index entries are to be written before the next append."""
         self._dirty = False
         self._tail_unknown = False
         """A write failed and the file may be longer than `size_bytes`."""
@@ -214,7 +216,9 @@ class Segment:
 
     def waited_ms(self, now_ms: int, batch_timestamp: int) -> int:
         """Time since the first batch, by the records' timestamps if they have any."""
-        first = self.first_timestamp()
+        first = self.first_batch_timestamp
+        if first is None:
+            first = self.first_timestamp()
         return batch_timestamp - first if first >= 0 else now_ms - self.created_ms
 
     def first_timestamp(self) -> int:
@@ -229,9 +233,8 @@ class Segment:
     def append(self, data: Bytes, batches: list[AppendedBatch], index_interval_bytes: int) -> None:
         """Write `data` at the end, in one call. After an OSError the segment is unchanged."""
         start = self.size_bytes
-        offset_index = self.offset_index
         # Before the data, so that a failed index write leaves nothing to undo.
-        if offset_index.unwritten_bytes >= PAGE_BYTES or self.time_index.unwritten_bytes >= PAGE_BYTES:
+        if self._index_page_is_full:
             self.write_indexes()
         if self._tail_unknown:
             self.cut_unknown_tail()
@@ -242,15 +245,14 @@ class Segment:
             raise
         if not start:
             self.first_batch_timestamp = batches[0].max_timestamp
-        max_timestamp = self.max_timestamp
+        max_timestamp = self._max_timestamp or self.max_timestamp
         since_index = self._bytes_since_index
         boundaries = self._boundaries
         for position, size, last_offset, timestamp in batches:
             if timestamp > max_timestamp[0]:
                 max_timestamp = self._max_timestamp = TimestampOffset(timestamp, last_offset)
             if since_index > index_interval_bytes:
-                offset_index.append(last_offset, start + position)
-                self.time_index.maybe_append(*max_timestamp)
+                self._index(last_offset, start + position, max_timestamp)
                 since_index = 0
             since_index += size
             boundaries[last_offset + 1] = start + position + size
@@ -259,6 +261,13 @@ class Segment:
         self._dirty = True
         while len(boundaries) > _BOUNDARIES_KEPT:
             del boundaries[next(iter(boundaries))]
+
+    def _index(self, last_offset: int, position: int, max_timestamp: TimestampOffset) -> None:
+        """Add a batch to both indexes."""
+        offsets, times = self.offset_index, self.time_index
+        offsets.append(last_offset, position)
+        times.maybe_append(*max_timestamp)
+        self._index_page_is_full = offsets.unwritten_bytes >= PAGE_BYTES or times.unwritten_bytes >= PAGE_BYTES
 
     def cut_unknown_tail(self) -> None:
         """Truncate what a failed write may have left behind the last good batch."""
@@ -287,6 +296,7 @@ class Segment:
         """Write index entries to the files. After an OSError nothing is lost."""
         for index in self._indexes:
             index.write_out()
+        self._index_page_is_full = False
 
     def files_to_sync(self) -> list[File]:
         """Files that changed since the previous call. Data precedes its indexes."""

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from barnabas.protocol.records.batch import BatchHeader
 from barnabas.protocol.records.search import TooLargeToSearch, first_record_at
 from barnabas.runtime.world import File, FileRegion
 from barnabas.storage.segment import Segment
 from barnabas.storage.transaction_index import AbortedTransaction
+
+_new: Any = tuple.__new__  # skips the Python-level constructor of named tuples
 
 
 class LogSlice(NamedTuple):
@@ -149,7 +151,11 @@ class SegmentList:
                 segment.remember_cursor(boundary.next_offset, boundary.position)
             elif at_least_one:
                 size = boundary.next_size_bytes
-        return LogSlice(offset, segment.log_file(), position, size, upper_offset) if size > 0 else None
+        if size <= 0:
+            return None
+        file = segment.opened_file or segment.log_file()
+        found: LogSlice = _new(LogSlice, (offset, file, position, size, upper_offset))
+        return found
 
     def aborted_transactions(self, from_offset: int, upper_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions with records or their marker in [from_offset, upper_offset), in the order of their

@@ -26,8 +26,8 @@ from barnabas.cluster.layout import LOCAL_SHAPE, Node
 from barnabas.kraft.format import FormatRequest, format_directories
 from barnabas.kraft.initial_controllers import VERSIONS
 from barnabas.kraft.metadata.bootstrap import bootstrap_records
-from barnabas.kraft.node import run_controller
 from barnabas.kraft.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from barnabas.kraft.sole_controller import run_controller
 from barnabas.runtime.simulated import Universe
 from barnabas.runtime.uuids import random_uuid
 from barnabas.runtime.world import Chance, World

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from barnabas.broker.parts import BrokerParts
     from barnabas.client.admin import Admin
     from barnabas.dev.security import DevSecurity
+    from barnabas.protocol.schema import Message
     from barnabas.registry.running import RunningRegistry
     from barnabas.settings.combined import CombinedSettings
 
@@ -206,7 +207,6 @@ def _load(options: DevOptions, data: Path, ports: DevPorts, security: DevSecurit
 
 def _format(settings: CombinedSettings, security: DevSecurity | None) -> None:
     """Format the directory if it is new."""
-    from barnabas.kraft.first_users import first_users
     from barnabas.kraft.format import FormatError, FormatRequest, format_directories
     from barnabas.kraft.metadata.bootstrap import bootstrap_records
     from barnabas.protocol.primitives import uuid_to_string
@@ -220,11 +220,17 @@ def _format(settings: CombinedSettings, security: DevSecurity | None) -> None:
         if read_meta_properties(disk, directories[0]) is not None:
             return
         features = bootstrap_records()
-        users = first_users([] if security is None else security.first_users, features[0].feature_level, chance)
+        users = [] if security is None else _first_users(security, features[0].feature_level, chance)
         cluster_id = uuid_to_string(random_uuid(chance))
         format_directories(disk, FormatRequest(cluster_id, NODE_ID, directories, [*features, *users]), chance)
     except (FormatError, LogDirectoryError) as error:
         raise ClusterError(str(error)) from None
+
+
+def _first_users(security: DevSecurity, metadata_version: int, chance: random.Random) -> Sequence[Message]:
+    from barnabas.kraft.first_users import first_users
+
+    return first_users(security.first_users, metadata_version, chance)
 
 
 def _in_one_line(error: BaseException) -> BaseException:

@@ -38,7 +38,13 @@ class BrokerRunner:
         settings = self._settings
         try:
             with self._scope:
-                run = partial(run_broker, settings.broker, real_world(), controller=settings.controller)
+                run = partial(
+                    run_broker,
+                    settings.broker,
+                    real_world(),
+                    controller=settings.controller,
+                    rooms_are_late=True,
+                )
                 await run(stop=self._stop, task_status=task_status)
         finally:
             self._ended.set()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from barnabas.broker.metadata_cache import MetadataCache
-from barnabas.broker.telemetry import ClientTelemetry, Software
 from barnabas.kraft import descriptions
 from barnabas.protocol.messages.api_versions import ApiVersion
 from barnabas.runtime.dispatch import Call
+
+if TYPE_CHECKING:
+    from barnabas.broker.telemetry import ClientTelemetry
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,9 @@ class ApiVersionsPorts:
 
 def api_versions(ports: ApiVersionsPorts, advertised: list[ApiVersion], call: Call) -> None:
     if ports.telemetry is not None:
-        software = Software(call.message.client_software_name, call.message.client_software_version)
-        ports.telemetry.connected(call.request.connection_id, software)
+        message = call.message
+        ports.telemetry.connected(
+            call.request.connection_id, message.client_software_name, message.client_software_version
+        )
     image, kraft_version = ports.metadata.image, ports.kraft_version()
     call.answer(descriptions.api_versions(image, kraft_version, call.message, call.version, advertised))

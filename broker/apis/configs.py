@@ -14,7 +14,7 @@ from typing import Any
 from barnabas.broker.apis.metadata import topic_name_is_legal
 from barnabas.broker.cordoned_directories import CORDONED_LOG_DIRS, refusal
 from barnabas.broker.metadata_cache import MetadataCache
-from barnabas.kraft.authorizer.permitted import resource_of_configs
+from barnabas.kraft.authorizer.checks import resource_of_configs
 from barnabas.kraft.authorizer.refusals import refusal_on
 from barnabas.kraft.controller.configs import LONGEST_VALUE, operate
 from barnabas.kraft.descriptions import config_result

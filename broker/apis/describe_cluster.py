@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 
 from barnabas.broker.apis.metadata import PARTITION_ITEMS, topic_name_is_legal
@@ -31,6 +33,7 @@ from barnabas.runtime.meter import Meter
 from barnabas.runtime.server import Steps
 
 ENDPOINT_TYPE_BROKERS = 1
+SORTED_AT_ONCE = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +81,23 @@ def describe_topic_partitions(ports: ClusterPorts, call: Call) -> Steps:
     cache = ports.metadata.snapshot()
     by_name = cache.image.topics.by_name
     meter = Meter(call)
-    asked = {topic.name for topic in request.topics}
-    names = sorted(asked or by_name)
+    asked: dict[str, None] = {}
+    for topic in request.topics:
+        asked[topic.name] = None
+        if meter.step_ends():
+            yield None
+    names = yield from _in_order(asked or by_name)
     if request.cursor is not None:
         cursor = request.cursor
-        names = [name for name in names if name >= cursor.topic_name]
         if cursor.partition_index < 0 or (asked and cursor.topic_name not in asked):
-            response.topics = [_failed_topic(name, ErrorCode.INVALID_REQUEST) for name in sorted(asked)]
+            for name in names if asked else ():
+                response.topics.append(_failed_topic(name, ErrorCode.INVALID_REQUEST))
+                meter.answer_grows()
+                if meter.step_ends():
+                    yield None
             call.answer(response)
             return
+        names = names[bisect_left(names, cursor.topic_name) :]
     # Whether a topic exists that the client may not describe is not disclosed.
     names, hidden = yield from parted(names, may_on_topics(call, AclOperation.DESCRIBE), meter)
     first_partition = 0
@@ -97,8 +108,8 @@ def describe_topic_partitions(ports: ClusterPorts, call: Call) -> Steps:
         if room == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
-        topic = by_name.get(name)
-        if topic is None:
+        image = by_name.get(name)
+        if image is None:
             legal = topic_name_is_legal(name)
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
             failed = _failed_topic(name, error)
@@ -109,11 +120,11 @@ def describe_topic_partitions(ports: ClusterPorts, call: Call) -> Steps:
                 yield None
             first_partition = 0
             continue
-        indexes = [index for index in sorted(topic.partitions) if index >= first_partition]
-        described = _describe(topic, call)
+        indexes = [index for index in sorted(image.partitions) if index >= first_partition]
+        described = _describe(image, call)
         response.topics.append(described)
         for index in indexes[:room]:
-            described.partitions.append(_describe_partition(cache, topic, index, call.request.listener_name))
+            described.partitions.append(_describe_partition(cache, image, index, call.request.listener_name))
             meter.answer_grows()
             if meter.step_ends(PARTITION_ITEMS):
                 yield None
@@ -134,6 +145,17 @@ def describe_topic_partitions(ports: ClusterPorts, call: Call) -> Steps:
             if meter.step_ends():
                 yield None
     call.answer(response)
+
+
+def _in_order(names: Iterable[str]) -> Generator[None, None, list[str]]:
+    """The names, sorted in steps: the last one merges parts that are in order."""
+    unsorted = list(names)
+    merged: list[str] = []
+    for start in range(0, len(unsorted), SORTED_AT_ONCE):
+        merged += sorted(unsorted[start : start + SORTED_AT_ONCE])
+        yield None
+    merged.sort()
+    return merged
 
 
 def _failed_topic(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic:

@@ -23,7 +23,7 @@ from barnabas.broker.apis.fetch_reads import (
 )
 from barnabas.broker.apis.remote_fetch import fetch_remotely
 from barnabas.broker.fetch_context import FetchContext, InSteps, by_topic
-from barnabas.broker.fetch_session import Answer, PartitionKey, TopicKey, session_key
+from barnabas.broker.fetch_session import Answer, PartitionKey, TopicKey
 from barnabas.broker.fetch_sessions import TOPIC_IDS_FROM_VERSION
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.purgatory import DelayedOperation
@@ -39,6 +39,7 @@ from barnabas.protocol.messages.fetch import (
 )
 from barnabas.runtime.at_once import at_once
 from barnabas.runtime.dispatch import Call
+from barnabas.runtime.outgoing import READ_BYTES
 from barnabas.runtime.server import Steps
 
 CONSUMER = -1
@@ -56,7 +57,7 @@ PARTITION_RESPONSE_BYTES = 48
 
 def fetch(ports: FetchPorts, call: Call) -> Steps | None:
     request: FetchRequest = call.message
-    version = call.version
+    version = call.request.api_version
     replica_id, broker_epoch = request.replica_id, UNKNOWN_EPOCH
     if version >= 15:
         replica_id, broker_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
@@ -69,8 +70,10 @@ def fetch(ports: FetchPorts, call: Call) -> Steps | None:
         named += len(forgotten.partitions)
     if named > MAX_IN_SESSION and not from_follower:
         return _fetch_without_session(ports, call)
-    may_follow = version >= len(MAGIC_OF_VERSION) and call.may_on_cluster(AclOperation.CLUSTER_ACTION)
-    is_trusted = not from_follower or may_follow
+    is_trusted = not from_follower or (
+        version >= len(MAGIC_OF_VERSION)
+        and (not call.has_authorizer or call.may_on_cluster(AclOperation.CLUSTER_ACTION))
+    )
     as_follower = from_follower and is_trusted
     opening = ports.sessions.opening(request, version, from_follower=as_follower, now_ms=now_ms)
     if named > MAX_AT_ONCE:
@@ -82,7 +85,8 @@ def fetch(ports: FetchPorts, call: Call) -> Steps | None:
         return _read_in_steps(attempt, now_ms)
     if not (as_follower and attempt.only_waits()):
         attempt.read()
-    at_once(_after_first_read(attempt, now_ms))
+    for _ in _after_first_read(attempt, now_ms):
+        pass
     return None
 
 
@@ -161,7 +165,7 @@ def _after_first_read(attempt: _Fetch, now_ms: int) -> Steps:
     if request.max_wait_ms <= 0 or attempt.is_satisfied():
         yield from attempt.answering()
         return
-    keys = [session_key(context.session_id)]
+    keys = context.keys
     if not context.is_incremental:
         if not context.wanted or (len(context.wanted) > MAX_IN_SESSION and context.wants_session):
             # The follower's next request has a session, with which waiting for many partitions costs no more than for
@@ -175,7 +179,7 @@ def _after_first_read(attempt: _Fetch, now_ms: int) -> Steps:
     deadline_ms = now_ms + request.max_wait_ms
     if from_follower and request.max_wait_ms >= 4 * FOLLOWER_DEADLINE_GRID_MS:
         deadline_ms -= deadline_ms % FOLLOWER_DEADLINE_GRID_MS
-    ports.fetches.watch(attempt, keys, deadline_ms)
+    ports.fetches.watch(attempt, keys, deadline_ms, has_no_news=not context.has_moved)
 
 
 class _Fetch(DelayedOperation):
@@ -192,6 +196,7 @@ class _Fetch(DelayedOperation):
         self.replica_id = replica[0]
         self._reads = FetchReads(ports, call, context, replica)
         self._min_bytes = min(request.min_bytes, self._reads.max_bytes)
+        self.minds_keys = not context.is_incremental
         self._touched: dict[Hashable, None] | None = None
         """Keys that changed since the last `try_complete`; None before the first one. A change in the cluster may touch
         thousands of partitions one after the other: only the touched ones are checked each time.
@@ -205,7 +210,8 @@ class _Fetch(DelayedOperation):
         self._reads.refuse_all()
 
     def read(self, *, again: bool = False) -> None:
-        at_once(self._reads.reading(again=again))
+        for _ in self._reads.reading(again=again):
+            pass
 
     def reading(self, *, again: bool = False) -> Steps:
         return self._reads.reading(again=again)
@@ -232,8 +238,7 @@ class _Fetch(DelayedOperation):
         news = self._session_has_news() if self.context.is_incremental else self._partitions_have_news()
         if not news:
             return False
-        self.check_length()
-        if self.is_long:
+        if self.is_long or self.context.reads_more_than(MAX_AT_ONCE):
             return self.force_complete()
         self.read(again=True)
         if not self.is_satisfied():
@@ -313,7 +318,8 @@ class _Fetch(DelayedOperation):
         yield from self.answering()
 
     def answer(self) -> None:
-        at_once(self.answering())
+        for _ in self.answering():
+            pass
 
     def answering(self) -> Steps:
         """`answer` in steps."""
@@ -327,13 +333,16 @@ class _Fetch(DelayedOperation):
                 call.answer(FetchResponse(error_code=context.throttled_error(), session_id=context.session_id))
                 return
             ports.bytes_out.to_consumers += reads.bytes_read
-        else:
-            ports.bytes_out.to_followers += reads.bytes_read
-            reads.count_throttled(ports.monotonic.now_ms())
         now_ms = ports.monotonic.now_ms()
+        if self.replica_id >= 0:
+            ports.bytes_out.to_followers += reads.bytes_read
+            if ports.throttle.replicas.topics:
+                reads.count_throttled(now_ms)
+        if 0 < reads.bytes_read <= READ_BYTES:
+            reads.load()
         answers: Sequence[Answer] = yield from context.finishing(reads.answers, now_ms, reads.left_open)
         response = FetchResponse(error_code=context.error, session_id=context.session_id)
-        with_ids = call.version >= TOPIC_IDS_FROM_VERSION
+        with_ids = call.request.api_version >= TOPIC_IDS_FROM_VERSION
         topics: list[tuple[TopicKey, list[PartitionData]]] = []
         leaders: dict[int, None] = {}
         for start in range(0, len(answers), ANSWERED_IN_A_STEP):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from barnabas.broker.apis.fetch_conversion import (
     MAGIC_OF_VERSION,
@@ -46,8 +47,10 @@ from barnabas.protocol.messages.fetch import (
 )
 from barnabas.runtime.dispatch import Call
 from barnabas.runtime.server import Steps
-from barnabas.runtime.world import Clock
+from barnabas.runtime.world import Clock, FileRegion
 from barnabas.storage.transaction_index import AbortedTransaction as Aborted
+
+_new: Any = tuple.__new__  # skips the Python-level constructor of named tuples
 
 READ_COMMITTED = 1
 UNKNOWN_EPOCH = -1
@@ -117,7 +120,8 @@ class FetchReads:
         """None: every topic."""
         if not from_follower and call.has_authorizer:
             self._may_read = self._readable_topics()
-        self._leader_only = from_follower or call.version < RACKS_FROM_VERSION
+        version = call.request.api_version
+        self._leader_only = from_follower or version < RACKS_FROM_VERSION
         self._selector: Selector | None = None
         if not self._leader_only and request.rack_id:
             self._selector = SELECTORS[ports.settings().replica_selector_class]
@@ -132,8 +136,8 @@ class FetchReads:
             self.max_bytes = min(request.max_bytes, ports.settings().fetch_max_bytes, call.most_fetch_bytes())
         self.magic: int | None = None
         """Newest format that the consumer reads; None: all formats."""
-        if call.version < len(MAGIC_OF_VERSION):
-            self.magic = MAGIC_OF_VERSION[call.version]
+        if version < len(MAGIC_OF_VERSION):
+            self.magic = MAGIC_OF_VERSION[version]
             self.max_bytes = min(self.max_bytes, CONVERTED_BYTES)
         self.answers: list[Answer] = []
         self.partitions: dict[Hashable, tuple[Partition, FetchPartition, int, int]] = {}
@@ -175,14 +179,19 @@ class FetchReads:
             partition = lookup.partitions.find(key, wanted.partition)
             if partition is None:
                 return False
-            report = FollowerFetch(node_id, self._broker_epoch, wanted.fetch_offset, wanted.log_start_offset)
+            report: FollowerFetch = _new(
+                FollowerFetch, (node_id, self._broker_epoch, wanted.fetch_offset, wanted.log_start_offset)
+            )
             if not partition.is_caught_up(report, wanted.current_leader_epoch, wanted.last_fetched_epoch):
                 return False
             caught_up.append((partition, report))
         for partition, report in caught_up:
             partition.follower_progressed(report)
-        # Coordinators may have written when their records were committed.
-        return all(report.fetch_offset == partition.log.log_end_offset for partition, report in caught_up)
+        is_still_so = True
+        for partition, report in caught_up:
+            # Coordinators may have written when their records were committed.
+            is_still_so = is_still_so and report.fetch_offset == partition.log.log_end_offset
+        return is_still_so
 
     def reading(self, *, again: bool = False) -> Steps:
         """Read every partition; `again`: the follower's progress was recorded by the first read."""
@@ -198,8 +207,9 @@ class FetchReads:
         self.left_open.clear()
         for key, wanted in self._context.to_read:
             data = self._read_one(key, wanted, left, again)
-            if data.records:
-                size = len(data.records)
+            records = data.records
+            size = records.count if isinstance(records, FileRegion) else 0  # `len` would be a call
+            if size:
                 self.bytes_read += size
                 left = max(0, left - size)
             elif self.remote and (remote := self.remote.get((key, data.partition_index))) is not None:
@@ -252,7 +262,8 @@ class FetchReads:
         else:
             report = FollowerFetch(self._replica_id, self._broker_epoch, wanted.fetch_offset, wanted.log_start_offset)
             found = partition.follower_read(report, request)
-        if found.records is not None and self._is_throttled(partition):
+        may_be_throttled = found.records is not None and self._replica_id >= 0 and self._ports.throttle.replicas.topics
+        if may_be_throttled and self._is_throttled(partition):
             found = found._replace(records=None)
         data = PartitionData(
             partition_index=wanted.partition,
@@ -304,15 +315,15 @@ class FetchReads:
 
     def _is_throttled(self, partition: Partition) -> bool:
         """True if a follower that is not in sync has to wait for its records (KIP-73)."""
-        if self._replica_id < 0:
-            return False
         ports, in_sync = self._ports, self._replica_id in partition.replica.isr
+        if in_sync:
+            return False
         now_ms = ports.monotonic.now_ms()
         return ports.throttle.holds_back((partition.topic, partition.index), now_ms, in_sync=in_sync)
 
     def count_throttled(self, now_ms: int) -> None:
         throttle = self._ports.throttle
-        for key, data in self.answers if throttle.replicas else ():
+        for key, data in self.answers:
             if data.records and (key, data.partition_index) in self.partitions:
                 partition = self.partitions[key, data.partition_index][0]
                 throttle.passed((partition.topic, partition.index), len(data.records), now_ms)
@@ -362,6 +373,20 @@ class FetchReads:
         if error in _LEADER_MOVED and self._call.version >= LEADER_HINTS_FROM_VERSION:
             data.current_leader = LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
         return data
+
+    def load(self) -> None:
+        """Read the records, which are few, instead of leaving that to the connection. What cannot be read is left to
+        it."""
+        for _, data in self.answers:
+            records = data.records
+            if not isinstance(records, FileRegion):
+                continue
+            try:
+                content = records.file.pread(records.count, records.offset)
+            except OSError:
+                continue
+            if len(content) == records.count:
+                data.records = content
 
     def converting(self, magic: int) -> Steps:
         """Replace what was read by message sets of `magic`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from barnabas.broker.apis.coordinator_reads import CoordinatorReads
@@ -12,6 +12,7 @@ from barnabas.broker.apis.share_group_offsets import delete_states_of_group
 from barnabas.broker.coordinator.coordinator import work_of_key
 from barnabas.broker.coordinator.outcome import NOBODY
 from barnabas.broker.coordinator.shard import ShardState
+from barnabas.broker.groups.group import GroupType
 from barnabas.broker.shares.state import ShareStateStore
 from barnabas.protocol.acls import AclOperation
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -69,7 +70,7 @@ def _listed(parts: Sequence[list[ListedGroup] | ErrorCode]) -> ListGroupsRespons
     return response
 
 
-def delete_groups(groups: GroupShards, share_states: ShareStateStore, call: Call) -> Steps:
+def delete_groups(groups: GroupShards, share_states: Callable[[], ShareStateStore], call: Call) -> Steps:
     """Deletes the states of share groups first, which takes a while."""
     request: DeleteGroupsRequest = call.message
     meter = Meter(call)
@@ -82,17 +83,18 @@ def delete_groups(groups: GroupShards, share_states: ShareStateStore, call: Call
         if meter.step_ends(1 + work_of_key(group_id)):
             yield None
     if share_groups:
-        call.spawn(_delete_states_first, groups, share_states, call, (group_ids, refused, share_groups))
+        call.spawn(_delete_states_first, groups, share_states(), call, (group_ids, refused, share_groups))
     else:
         yield from _delete_all(groups, call, group_ids, refused, {})
 
 
 def _is_share_group(groups: GroupShards, group_id: str) -> bool:
     try:
-        return groups.shard(group_id).machine.shares.find(group_id) is not None
+        group = groups.shard(group_id).machine.offsets.group(group_id)
     except KafkaError:
         # The deletion reports it.
         return False
+    return group is not None and group.type is GroupType.SHARE
 
 
 async def _delete_states_first(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from barnabas.broker.apis.rights import may_on_topics
 from barnabas.broker.coordinator.outcome import Operation, Reply
 from barnabas.broker.coordinator.shard import Shard
 from barnabas.broker.groups.group import Client, describes_all
-from barnabas.broker.groups.machine import GroupMachine
 from barnabas.kraft.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.errors import KafkaError
 from barnabas.runtime.dispatch import Call
 from barnabas.settings.broker import BrokerSettings
+
+if TYPE_CHECKING:
+    from barnabas.broker.groups.machine import GroupMachine
 
 
 class GroupShards(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.apis.coordinator_reads import CoordinatorReads
 from barnabas.broker.apis.group_calls import GroupShards, may_read_group
@@ -17,10 +17,8 @@ from barnabas.broker.apis.request_pieces import copy_with, pieces_of
 from barnabas.broker.apis.rights import may_on_topics
 from barnabas.broker.coordinator.outcome import NOBODY, Now, Outcome, ProducerStamp
 from barnabas.broker.current_settings import CurrentSettings
-from barnabas.broker.groups.machine import GroupMachine
 from barnabas.broker.internal_topics import GROUP_TOPIC
 from barnabas.broker.metadata_cache import MetadataCache
-from barnabas.broker.transactions.verification import TransactionVerifier
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.offset_commit import (
@@ -51,6 +49,10 @@ from barnabas.runtime.dispatch import Call
 from barnabas.runtime.meter import Meter
 from barnabas.runtime.server import Steps
 from barnabas.storage.producers import Verification
+
+if TYPE_CHECKING:
+    from barnabas.broker.groups.machine import GroupMachine
+    from barnabas.broker.transactions.verification import TransactionVerifier
 
 TOPIC_IDS_FROM_VERSION = 10
 """OffsetCommit and OffsetFetch version (KIP-848)."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from barnabas.broker.apis.partition_lookup import LocalPartitions
 from barnabas.broker.coordinator.outcome import ProducerStamp, Reply
 from barnabas.broker.coordinator.shard import Shard
 from barnabas.broker.current_settings import CurrentSettings
-from barnabas.broker.groups.machine import GroupMachine
 from barnabas.broker.internal_topics import GROUP_TOPIC
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica import ACKS_ALL
@@ -36,6 +36,9 @@ from barnabas.runtime.meter import Meter
 from barnabas.runtime.server import Steps
 from barnabas.runtime.world import Clock
 from barnabas.storage.producers import Warrant
+
+if TYPE_CHECKING:
+    from barnabas.broker.groups.machine import GroupMachine
 
 Done = Callable[[ErrorCode], None]
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from barnabas.broker.admission import Admission, Allowance, NeedsTime, ProducedBatch
 from barnabas.broker.apis.partition_lookup import PartitionLookup
 from barnabas.broker.apis.produce_response import NO_RESPONSE, ProduceAnswers
 from barnabas.broker.apis.rights import may_on_topics
 from barnabas.broker.current_settings import CurrentSettings
-from barnabas.broker.delayed.deliveries import DelayedDeliveries
 from barnabas.broker.keyed_queues import KeyedQueues
 from barnabas.broker.metadata_cache import INTERNAL_TOPICS
 from barnabas.broker.purgatory import WaitingAck
@@ -32,6 +31,9 @@ from barnabas.runtime.dispatch import Call
 from barnabas.runtime.server import Steps
 from barnabas.runtime.worker import Worker
 from barnabas.runtime.world import Clock
+
+if TYPE_CHECKING:
+    from barnabas.broker.delayed.deliveries import DelayedDeliveries
 
 MAX_AT_ONCE = 128
 """A request that names more partitions is served in portions."""
@@ -70,8 +72,8 @@ class ProducePorts:
     wheel: TimingWheel
     monotonic: Clock
     wall_clock: Clock
-    verifier: Verifier
-    deliveries: DelayedDeliveries
+    verifier: Callable[[], Verifier]
+    deliveries: Callable[[], DelayedDeliveries]
     settings: CurrentSettings
 
 
@@ -263,7 +265,7 @@ class ProduceOperation:
             if admitted.times is None:
                 result = partition.append(admitted.buffer, admitted.batches, self._acks)
             else:
-                result = ports.deliveries.hold(partition, admitted.buffer, admitted.times, self._acks)
+                result = ports.deliveries().hold(partition, admitted.buffer, admitted.times, self._acks)
         except RecordsRefused as refusal:
             self._answers.fail(answer, refusal.code, refusal.message)
             self._answers.name_records(answer, refusal.errors)

@@ -1,12 +1,13 @@
-"""DescribeShareGroupOffsets (90), AlterShareGroupOffsets (91), DeleteShareGroupOffsets (92): where a share group reads.
+"""AlterShareGroupOffsets (91) and DeleteShareGroupOffsets (92): they change where a share group reads (KIP-932).
 
-The offsets are in the states at the share coordinators; the group coordinator asks for them, or changes them, and keeps
-the list of the group's share partitions (KIP-932, KIP-1226).
+The offsets are in the states at the share coordinators; the group coordinator changes them, and keeps the list of the
+group's share partitions. What a request names is gone through in steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,33 +16,22 @@ import trio
 
 from barnabas.broker.apis.group_calls import GroupShards, run_on_group
 from barnabas.broker.apis.rights import may_on_topics
-from barnabas.broker.coordinator.outcome import Operation, Outcome, Reply
+from barnabas.broker.coordinator.outcome import Operation, Reply
 from barnabas.broker.groups.machine import GroupMachine
 from barnabas.broker.groups.share_topics import TopicStates
 from barnabas.broker.shares.group_states import divided, for_each, keys_of
-from barnabas.broker.shares.state import (
-    NO_EPOCH,
-    UNINITIALIZED_OFFSET,
-    UNKNOWN_COUNT,
-    SharePartitionKey,
-    ShareStateStore,
-    ShareStateSummary,
-)
+from barnabas.broker.shares.state import SharePartitionKey, ShareStateStore
 from barnabas.kraft.authorizer.refusals import refusal_on
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import alter_share_group_offsets as alter
 from barnabas.protocol.messages import delete_share_group_offsets as delete
-from barnabas.protocol.messages import describe_share_group_offsets as describe
 from barnabas.protocol.offset_times import PartitionEnds
+from barnabas.protocol.refusals import refusal_of
 from barnabas.runtime.dispatch import Call
-from barnabas.runtime.meter import ANSWER_TOO_LARGE, MOST_ANSWER_BYTES
-
-UNKNOWN_LAG = -1
-PARTITION_BYTES = 300
-"""Memory of one partition of an answer, and of the work on it."""
-MOST_PARTITIONS = MOST_ANSWER_BYTES // PARTITION_BYTES
+from barnabas.runtime.meter import Meter
+from barnabas.runtime.server import Steps
 
 TopicPartition = tuple[str, int]
 EndOffsets = Callable[[Iterable[TopicPartition]], Awaitable[Mapping[TopicPartition, PartitionEnds]]]
@@ -80,172 +70,94 @@ async def ask_group(groups: GroupShards, group_id: str, command: Callable[[Group
     return answers[0]
 
 
-# -- DescribeShareGroupOffsets
-
-
-def describe_share_group_offsets(ports: ShareOffsetPorts, call: Call) -> None:
-    call.spawn(_describe, ports, call)
-
-
-async def _describe(ports: ShareOffsetPorts, call: Call) -> None:
-    request: describe.DescribeShareGroupOffsetsRequest = call.message
-    response = describe.DescribeShareGroupOffsetsResponse()
-    call.is_large = True
-    for asked in {group.group_id: group for group in request.groups}.values():
-        group = describe.DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id)
-        response.groups.append(group)
-        try:
-            group.topics = await _described(ports, call, asked)
-        except KafkaError as error:
-            group.error_code, group.error_message = error.code, error.message
-    call.answer(response)
-
-
-async def _described(
-    ports: ShareOffsetPorts, call: Call, asked: describe.DescribeShareGroupOffsetsRequestGroup
-) -> list[describe.DescribeShareGroupOffsetsResponseTopic]:
-    """Raises KafkaError."""
+def _check(ports: ShareOffsetPorts, call: Call, operation: AclOperation) -> None:
+    """Raises KafkaError if the client may not change the offsets of the group."""
     if not ports.is_enabled():
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    if not call.may(AclOperation.DESCRIBE, AclResourceType.GROUP, asked.group_id):
+    group_id: str = call.message.group_id
+    if not call.may(operation, AclResourceType.GROUP, group_id):
         raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    may_describe = may_on_topics(call, AclOperation.DESCRIBE)
-    wanted: dict[str, Sequence[int]]
-    if asked.topics is None:
-        known = await ask_group(ports.groups, asked.group_id, partial(_initialized, asked.group_id))
-        topics = ports.image().topics.by_id
-        wanted = {
-            topics[topic_id].name: sorted(indexes)
-            for topic_id, indexes in known.items()
-            if topic_id in topics and may_describe(topics[topic_id].name)
-        }
-    else:
-        wanted = {topic.topic_name: topic.partitions for topic in asked.topics}
-    if sum(map(len, wanted.values())) > MOST_PARTITIONS:
-        raise KafkaError(ANSWER_TOO_LARGE, f"a group must have at most {MOST_PARTITIONS} partitions in one answer")
-    described = [
-        await _described_topic(ports, asked.group_id, name, indexes)
-        for name, indexes in wanted.items()
-        if may_describe(name)
-    ]
-    denied = [name for name in wanted if not may_describe(name)]
-    return described + [_denied_topic(name, wanted[name]) for name in denied]
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
 
 
-def _initialized(group_id: str, machine: GroupMachine, reply: Reply) -> Operation:
-    group = machine.shares.find(group_id)
-    partitions = {} if group is None else group.topics.partitions()
-    return lambda now: Outcome(answers=[(reply, partitions)])
-
-
-async def _described_topic(
-    ports: ShareOffsetPorts, group_id: str, name: str, indexes: Sequence[int]
-) -> describe.DescribeShareGroupOffsetsResponseTopic:
-    topic = ports.image().topics.by_name.get(name)
-    described = describe.DescribeShareGroupOffsetsResponseTopic(topic_name=name)
-    if topic is None:
-        described.partitions = [
-            describe.DescribeShareGroupOffsetsResponsePartition(partition_index=index, start_offset=-1)
-            for index in indexes
-        ]
-        return described
-    described.topic_id = topic.id
-    summaries: dict[SharePartitionKey, ShareStateSummary] = {}
-
-    async def read(key: SharePartitionKey) -> None:
-        summaries[key] = await ports.store.summary(key, NO_EPOCH)
-
-    # An error is the absence of data, as in OffsetFetch.
-    await for_each(keys_of(group_id, {topic.id: indexes}), read)
-    with_lag = [
-        (name, key.partition)
-        for key, it in summaries.items()
-        if it.start_offset != UNINITIALIZED_OFFSET and it.delivery_complete_count != UNKNOWN_COUNT
-    ]
-    ends = await ports.end_offsets(with_lag) if with_lag else {}
-    for index in indexes:
-        summary = summaries.get(SharePartitionKey(group_id, topic.id, index))
-        partition = describe.DescribeShareGroupOffsetsResponsePartition(partition_index=index, start_offset=-1)
-        described.partitions.append(partition)
-        if summary is None:
-            continue
-        if (name, index) not in with_lag:
-            partition.start_offset, partition.leader_epoch = summary.start_offset, summary.leader_epoch
-        elif (name, index) not in ends:
-            partition.start_offset = 0
-            partition.error_code = ErrorCode.LEADER_NOT_AVAILABLE
-        else:
-            partition.start_offset, partition.leader_epoch = summary.start_offset, summary.leader_epoch
-            end_offset = ends[name, index].high_watermark
-            partition.lag = end_offset - summary.start_offset - summary.delivery_complete_count
-    return described
-
-
-def _denied_topic(name: str, indexes: Sequence[int]) -> describe.DescribeShareGroupOffsetsResponseTopic:
-    refusal = refusal_on(AclResourceType.TOPIC)
-    return describe.DescribeShareGroupOffsetsResponseTopic(
-        topic_name=name,
-        partitions=[
-            describe.DescribeShareGroupOffsetsResponsePartition(
-                partition_index=index,
-                start_offset=UNINITIALIZED_OFFSET,
-                lag=UNKNOWN_LAG,
-                error_code=refusal.code,
-                error_message=refusal.message,
-            )
-            for index in indexes
-        ],
-    )
+def _refuse(call: Call, error: KafkaError) -> None:
+    """Answer with an error that has no place for topics."""
+    call.answer(refusal_of(call.message, call.version, error.code, error.message))
 
 
 # -- AlterShareGroupOffsets
 
 
-def alter_share_group_offsets(ports: ShareOffsetPorts, call: Call) -> None:
+def alter_share_group_offsets(ports: ShareOffsetPorts, call: Call) -> Steps:
+    """A topic or partition that is named twice is altered once, as it was named last."""
+    try:
+        _check(ports, call, AclOperation.READ)
+    except KafkaError as error:
+        _refuse(call, error)
+        return
     request: alter.AlterShareGroupOffsetsRequest = call.message
-    if not ports.is_enabled():
-        call.refuse(ErrorCode.UNSUPPORTED_VERSION)
-    elif not call.may(AclOperation.READ, AclResourceType.GROUP, request.group_id):
-        call.refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    elif not request.group_id:
-        call.refuse(ErrorCode.INVALID_GROUP_ID)
-    else:
-        call.spawn(_alter, ports, call)
+    meter = Meter(call)
+    topics: dict[str, dict[int, int]] = {}
+    for asked in request.topics:
+        offsets = topics[asked.topic_name] = {}
+        for wanted in asked.partitions:
+            offsets[wanted.partition_index] = wanted.start_offset
+            if meter.step_ends():
+                yield None
+        if meter.step_ends():
+            yield None
+    alteration = _Alteration(ports, call)
+    for name, offsets in topics.items():
+        yield from alteration.begin(name, offsets, meter)
+    call.spawn(alteration.carry_out)
 
 
-async def _alter(ports: ShareOffsetPorts, call: Call) -> None:
-    request: alter.AlterShareGroupOffsetsRequest = call.message
-    group_id = request.group_id
-    may_read = may_on_topics(call, AclOperation.READ)
-    topics = ports.image().topics.by_name
-    offsets: dict[SharePartitionKey, int] = {}
-    results: dict[SharePartitionKey, alter.AlterShareGroupOffsetsResponsePartition] = {}
-    response = alter.AlterShareGroupOffsetsResponse()
-    for asked in {topic.topic_name: topic for topic in request.topics}.values():
-        topic = topics.get(asked.topic_name)
-        answered = alter.AlterShareGroupOffsetsResponseTopic(topic_name=asked.topic_name)
-        response.responses.append(answered)
+class _Alteration:
+    """One AlterShareGroupOffsets until its response."""
+
+    def __init__(self, ports: ShareOffsetPorts, call: Call) -> None:
+        self._ports = ports
+        self._call = call
+        self._topics = ports.image().topics.by_name
+        self._may_read = may_on_topics(call, AclOperation.READ)
+        self._offsets: dict[SharePartitionKey, int] = {}
+        self._results: dict[SharePartitionKey, alter.AlterShareGroupOffsetsResponsePartition] = {}
+        self._response = alter.AlterShareGroupOffsetsResponse()
+
+    def begin(self, name: str, offsets: Mapping[int, int], meter: Meter) -> Steps:
+        """Answer what cannot be altered; note the rest."""
+        topic = self._topics.get(name)
+        answered = alter.AlterShareGroupOffsetsResponseTopic(topic_name=name)
+        self._response.responses.append(answered)
+        meter.answer_grows(1 + len(offsets), len(name))
         if topic is not None:
             answered.topic_id = topic.id
-        for wanted in {it.partition_index: it for it in asked.partitions}.values():
-            result = alter.AlterShareGroupOffsetsResponsePartition(partition_index=wanted.partition_index)
+        refusal = None if self._may_read(name) else refusal_on(AclResourceType.TOPIC)
+        for index, offset in offsets.items():
+            result = alter.AlterShareGroupOffsetsResponsePartition(partition_index=index)
             answered.partitions.append(result)
-            if not may_read(asked.topic_name):
-                refusal = refusal_on(AclResourceType.TOPIC)
+            if refusal is not None:
                 result.error_code, result.error_message = refusal.code, refusal.message
-            elif topic is None or wanted.partition_index not in topic.partitions:
+            elif topic is None or index not in topic.partitions:
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
-                key = SharePartitionKey(group_id, topic.id, wanted.partition_index)
-                offsets[key], results[key] = wanted.start_offset, result
-    try:
-        errors = await _change_offsets(ports, group_id, offsets)
-    except KafkaError as error:
-        call.refuse(error.code, error.message)
-        return
-    for key, code in errors.items():
-        results[key].error_code = code
-    call.answer(response)
+                key = SharePartitionKey(self._call.message.group_id, topic.id, index)
+                self._offsets[key], self._results[key] = offset, result
+            if meter.step_ends():
+                yield None
+        if meter.step_ends():
+            yield None
+
+    async def carry_out(self) -> None:
+        try:
+            errors = await _change_offsets(self._ports, self._call.message.group_id, self._offsets)
+        except KafkaError as error:
+            _refuse(self._call, error)
+            return
+        for key, code in errors.items():
+            self._results[key].error_code = code
+        self._call.answer(self._response)
 
 
 async def _change_offsets(
@@ -279,40 +191,47 @@ async def _change_offsets(
 # -- DeleteShareGroupOffsets
 
 
-def delete_share_group_offsets(ports: ShareOffsetPorts, call: Call) -> None:
+def delete_share_group_offsets(ports: ShareOffsetPorts, call: Call) -> Steps:
+    """A topic that is named twice is answered once."""
+    try:
+        _check(ports, call, AclOperation.DELETE)
+    except KafkaError as error:
+        _refuse(call, error)
+        return
     request: delete.DeleteShareGroupOffsetsRequest = call.message
-    if not ports.is_enabled():
-        call.refuse(ErrorCode.UNSUPPORTED_VERSION)
-    elif not call.may(AclOperation.DELETE, AclResourceType.GROUP, request.group_id):
-        call.refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    elif not request.group_id:
-        call.refuse(ErrorCode.INVALID_GROUP_ID)
-    else:
-        call.spawn(_delete, ports, call)
-
-
-async def _delete(ports: ShareOffsetPorts, call: Call) -> None:
-    request: delete.DeleteShareGroupOffsetsRequest = call.message
-    group_id = request.group_id
+    meter = Meter(call)
     may_read = may_on_topics(call, AclOperation.READ)
     topics = ports.image().topics.by_name
     results: dict[str, delete.DeleteShareGroupOffsetsResponseTopic] = {}
     wanted: dict[bytes, str] = {}
     for asked in request.topics:
         name = asked.topic_name
-        results[name] = delete.DeleteShareGroupOffsetsResponseTopic(topic_name=name)
+        result = results[name] = delete.DeleteShareGroupOffsetsResponseTopic(topic_name=name)
         if not may_read(name):
             refusal = refusal_on(AclResourceType.TOPIC)
-            results[name].error_code, results[name].error_message = refusal.code, refusal.message
+            result.error_code, result.error_message = refusal.code, refusal.message
         elif name not in topics:
-            results[name].error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:
             wanted[topics[name].id] = name
-            results[name].topic_id = topics[name].id
+            result.topic_id = topics[name].id
+        meter.answer_grows(1, len(name))
+        if meter.step_ends():
+            yield None
+    call.spawn(_delete, ports, call, results, wanted)
+
+
+async def _delete(
+    ports: ShareOffsetPorts,
+    call: Call,
+    results: Mapping[str, delete.DeleteShareGroupOffsetsResponseTopic],
+    wanted: Mapping[bytes, str],
+) -> None:
+    """`wanted`: names by topic id."""
     try:
-        codes = await _delete_states(ports, group_id, list(wanted))
+        codes = await _delete_states(ports, call.message.group_id, wanted.keys())
     except KafkaError as error:
-        call.refuse(error.code, error.message)
+        _refuse(call, error)
         return
     for topic_id, name in wanted.items():
         if topic_id not in codes:
@@ -323,7 +242,9 @@ async def _delete(ports: ShareOffsetPorts, call: Call) -> None:
     call.answer(delete.DeleteShareGroupOffsetsResponse(responses=list(results.values())))
 
 
-async def _delete_states(ports: ShareOffsetPorts, group_id: str, topic_ids: Sequence[bytes]) -> dict[bytes, ErrorCode]:
+async def _delete_states(
+    ports: ShareOffsetPorts, group_id: str, topic_ids: AbstractSet[bytes]
+) -> dict[bytes, ErrorCode]:
     """Delete the states of these topics; returns a result for each that had some. Raises KafkaError."""
     states: Mapping[bytes, frozenset[int]] = await ask_group(
         ports.groups,

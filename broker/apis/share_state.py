@@ -10,11 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
+from operator import attrgetter
 from typing import Any, Protocol
 
+from barnabas.broker.apis.request_pieces import copy_with
 from barnabas.broker.coordinator.outcome import Operation, Reply
 from barnabas.broker.coordinator.shard import Shard
-from barnabas.broker.shares.state import SharePartitionKey, ShareState, ShareStateChange, ShareStateSummary
+from barnabas.broker.shares.state import (
+    UNINITIALIZED_OFFSET,
+    UNKNOWN_COUNT,
+    SharePartitionKey,
+    ShareState,
+    ShareStateChange,
+    ShareStateSummary,
+)
 from barnabas.broker.shares.state_machine import ShareStateMachine
 from barnabas.broker.shares.stored_state import from_messages
 from barnabas.broker.traffic import ShareStateWrites
@@ -31,6 +41,10 @@ from barnabas.runtime.dispatch import Call
 from barnabas.runtime.meter import Meter
 from barnabas.runtime.server import Steps
 
+BATCHES_AT_ONCE = 1_000
+"""Batches of one share partition that one step writes."""
+MOST_BATCHES = 10_000
+"""Batches in one write: a leader has no more records in flight (group.share.partition.max.record.locks)."""
 PARTITION_ITEMS = 8
 """Items of work (see `Meter`) that one share partition takes."""
 
@@ -108,10 +122,32 @@ class _ShareStates:
             for index, data in {data.partition: data for data in topic.partitions}.items():
                 result = self._api.messages.PartitionResult(partition=index)
                 results.partitions.append(result)
-                self._run(SharePartitionKey(self._request.group_id, topic.topic_id, index), data, result)
+                key = SharePartitionKey(self._request.group_id, topic.topic_id, index)
+                if len(getattr(data, "state_batches", ())) > BATCHES_AT_ONCE:
+                    yield from self._write(key, data, result)
+                else:
+                    self._run(key, data, result)
                 if meter.step_ends(PARTITION_ITEMS):
                     yield None
         self._one_done()
+
+    def _write(self, key: SharePartitionKey, data: write_share_group_state.PartitionData, result: Any) -> Steps:
+        """Carry out a large write as several. The last one has the numbers, so a leader whose write was done in part
+        repeats it."""
+        batches = sorted(data.state_batches, key=attrgetter("first_offset"))
+        is_disjoint = all(before.last_offset < after.first_offset for before, after in pairwise(batches))
+        yield None
+        if len(batches) > MOST_BATCHES or not is_disjoint:
+            result.error_code = ErrorCode.INVALID_REQUEST
+            result.error_message = f"a write must have at most {MOST_BATCHES} batches, and more than {BATCHES_AT_ONCE}"
+            result.error_message += " must not overlap"
+            return
+        for start in range(0, len(batches), BATCHES_AT_ONCE):
+            some = copy_with(data, state_batches=batches[start : start + BATCHES_AT_ONCE])
+            if start + BATCHES_AT_ONCE < len(batches):
+                some.start_offset, some.delivery_complete_count = UNINITIALIZED_OFFSET, UNKNOWN_COUNT
+            self._run(key, some, result)
+            yield None
 
     def _run(self, key: SharePartitionKey, data: Any, result: Any) -> None:
         self._waiting += 1

@@ -13,11 +13,13 @@ from barnabas.runtime.steps import Steps
 from barnabas.runtime.world import Clock
 
 
-def get_telemetry_subscriptions(telemetry: ClientTelemetry, monotonic: Clock, call: Call) -> None:
+def get_telemetry_subscriptions(telemetry: ClientTelemetry, monotonic: Clock, call: Call) -> Steps:
+    asker = _asker(telemetry, call)
     try:
-        call.answer(telemetry.get(call.message.client_instance_id, _asker(telemetry, call), monotonic.now_ms()))
+        response = yield from telemetry.get(call.message.client_instance_id, asker, monotonic.now_ms())
     except KafkaError as error:
-        call.answer(GetTelemetrySubscriptionsResponse(error_code=error.code))
+        response = GetTelemetrySubscriptionsResponse(error_code=error.code)
+    call.answer(response)
 
 
 def push_telemetry(telemetry: ClientTelemetry, monotonic: Clock, call: Call) -> Steps:

@@ -149,7 +149,7 @@ class TransactionalProduce(ProduceOperation):
         left = deque(pieces)
         try:
             header = pieces[0].header
-            verdict = await self._ports.verifier.verify(
+            verdict = await self._ports.verifier().verify(
                 self._call.message.transactional_id,
                 header.producer_id,
                 header.producer_epoch,

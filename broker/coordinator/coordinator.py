@@ -1,8 +1,9 @@
 """Shell: all shards of one internal topic that this broker leads, and the lookup from a key to its shard.
 
 The leader of a partition coordinates the keys that hash to it. A shard is created when this broker becomes the leader,
-loaded in a task of its own, and dropped with the leadership. Knows neither groups nor transactions: `make_machine`
-builds the state machine.
+loaded in a task of its own, and dropped with the leadership. Knows neither groups nor transactions: a
+`CoordinatedKind` makes the state machine. While that is not loaded (`runtime/late.py`), an empty partition has no
+shard: the first request opens it.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from barnabas.broker.timing_wheel import TimingWheel
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.image import MetadataImage, PartitionImage
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.coordinator import record_types
+from barnabas.protocol.records.coordinator import RecordType, record_types
 from barnabas.runtime.background import Background
 from barnabas.runtime.decisions import Decisions
+from barnabas.runtime.late import Late
 from barnabas.runtime.world import World
 
 log = logging.getLogger(__name__)
@@ -75,11 +77,18 @@ class CoordinatedTopic:
     """The internal topic of one kind of coordinator."""
 
     name: str
-    messages: ModuleType
-    """Module `protocol.messages.…` that defines the keys and values of its records."""
     commit_timeout_ms: Callable[[], int]
     """Maximum time that an answer waits for the replicas."""
     compression: Callable[[], int] = lambda: 0
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatedKind(Generic[MachineT]):
+    """Groups, transactions, or share partitions."""
+
+    messages: ModuleType
+    """Module `protocol.messages.…` that defines the keys and values of the records."""
+    make_machine: Callable[[Partition, ShardTimers], MachineT]
 
 
 class Coordinator(Generic[MachineT]):
@@ -92,7 +101,7 @@ class Coordinator(Generic[MachineT]):
         background: Background,
         wheel: TimingWheel,
         image: Callable[[], MetadataImage],
-        make_machine: Callable[[Partition, ShardTimers], MachineT],
+        kind: Late[CoordinatedKind[MachineT]],
         *,
         decisions: Decisions | None = None,
     ) -> None:
@@ -102,9 +111,11 @@ class Coordinator(Generic[MachineT]):
         self._background = background
         self._wheel = wheel
         self._image = image
-        self._make_machine = make_machine
-        self._types = dict(record_types(topic.messages))
+        self._kind = kind
+        self._types: dict[int, RecordType] = {}
         self._shards: dict[int, Shard[MachineT]] = {}
+        self._unopened: dict[int, Partition] = {}
+        """Led here, but without a shard: nothing is in them, and the kind is not loaded."""
         self._forgotten: dict[int, Partition] = {}
         """Led here according to this broker's metadata, but given up because another broker may lead them by now."""
         self._stopped = False
@@ -139,6 +150,9 @@ class Coordinator(Generic[MachineT]):
     def shard_at(self, index: int) -> Shard[MachineT]:
         """The active shard of a partition. Raises as `shard`."""
         shard = self._shards.get(index)
+        if shard is None and index in self._unopened:
+            self._background.spawn(self.load)
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         if shard is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         shard.check_active()
@@ -155,13 +169,18 @@ class Coordinator(Generic[MachineT]):
         """True if another broker may have taken over a partition that is coordinated here; a list of groups would then
         be incomplete.
         """
-        return bool(self._forgotten) or any(shard.may_be_deposed for shard in self._shards.values())
+        shards, unopened = self._shards.values(), self._unopened.values()
+        if self._forgotten or any(each.is_forgotten for each in unopened):
+            return True
+        return any(shard.may_be_deposed for shard in shards)
 
     def may_have_lost(self, index: int) -> bool:
         """True if this broker led the partition according to its last contact with the controllers, and another may
         lead it by now.
         """
-        shard = self._shards.get(index)
+        shard, unopened = self._shards.get(index), self._unopened.get(index)
+        if unopened is not None:
+            return unopened.is_forgotten
         return index in self._forgotten if shard is None else shard.may_be_deposed
 
     # -- leadership changes
@@ -187,6 +206,7 @@ class Coordinator(Generic[MachineT]):
         if partition.topic != self.topic.name or self._stopped:
             return
         self._forgotten.pop(partition.index, None)
+        self._unopened.pop(partition.index, None)
         shard = self._shards.get(partition.index)
         if shard is not None and (shard.partition is not partition or not partition.is_leader):
             log.info("%r is given up", shard)
@@ -208,16 +228,43 @@ class Coordinator(Generic[MachineT]):
             shard.give_up()
         self._shards.clear()
         self._forgotten.clear()
+        self._unopened.clear()
+
+    async def load(self) -> None:
+        """Load the kind in a thread, and open what waits for it."""
+        await self._world.run_blocking(self._kind.load)
+        self.open()
+
+    def open(self) -> None:
+        """Give the partitions that wait for it a shard. The kind should be loaded."""
+        self._kind.get()
+        unopened, self._unopened = list(self._unopened.values()), {}
+        for partition in unopened:
+            shard = self._make_shard(partition)
+            if partition.log.log_end_offset == 0:
+                shard.load_nothing()  # so the request that opened it is served
+            else:
+                self._background.spawn(shard.load, failed=shard.load_failed)
 
     def _begin(self, partition: Partition) -> None:
-        timers = ShardTimers(self._wheel)
-        topic = self.topic
+        if self._kind.is_loaded:
+            shard = self._make_shard(partition)
+            self._background.spawn(shard.load, failed=shard.load_failed)
+            return
+        self._unopened[partition.index] = partition
+        if partition.log.log_end_offset > 0:
+            self._background.spawn(self.load)
+
+    def _make_shard(self, partition: Partition) -> Shard[MachineT]:
+        kind, topic, timers = self._kind.get(), self.topic, ShardTimers(self._wheel)
+        if not self._types:
+            self._types = dict(record_types(kind.messages))
         context = ShardContext(
             self._world, self._types, topic.commit_timeout_ms(), topic.compression(), self._decisions
         )
-        shard = Shard(context, partition, self._make_machine(partition, timers), timers)
+        shard = Shard(context, partition, kind.make_machine(partition, timers), timers)
         self._shards[partition.index] = shard
-        self._background.spawn(shard.load, failed=shard.load_failed)
+        return shard
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
         """Must be called after the partitions have applied `delta`."""

@@ -148,11 +148,18 @@ class Shard(Generic[MachineT]):
         except (KafkaError, CorruptBatch, MalformedMessage) as error:
             self._cannot_load(error)
             return
-        if self.state is not ShardState.LOADING:
-            return
+        if self.state is ShardState.LOADING:
+            self._loaded(began_ms, offset)
+
+    def load_nothing(self) -> None:
+        """Become active at once: nothing was ever in the partition."""
+        assert self.partition.log.log_end_offset == 0, f"{self!r} has a log"
+        self._loaded(self._world.monotonic.now_ms(), 0)
+
+    def _loaded(self, began_ms: int, offset: int) -> None:
         self.state = ShardState.ACTIVE
         took_ms = self.loaded_in_ms = self._world.monotonic.now_ms() - began_ms
-        name, count = self.partition.name, offset - partition_log.log_start_offset
+        name, count = self.partition.name, offset - self.partition.log.log_start_offset
         self._decisions.note(
             DecisionKind.LIFECYCLE,
             name,

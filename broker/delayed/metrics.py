@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from barnabas.broker.delayed.deliveries import DelayedDeliveries
-from barnabas.runtime.metrics import Family
+from barnabas.runtime.families import Family
 
 
 def delayed_families(deliveries: DelayedDeliveries) -> Iterator[Family]:

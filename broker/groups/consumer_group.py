@@ -25,6 +25,7 @@ from barnabas.broker.groups.description import Description
 from barnabas.broker.groups.epoch_group import EpochGroup
 from barnabas.broker.groups.group import Commit, GroupType
 from barnabas.broker.groups.group_description import described_member
+from barnabas.broker.groups.group_keys import ConsumerGroupKey
 from barnabas.broker.groups.group_memory import MEMBER_BYTES
 from barnabas.broker.groups.group_subscriptions import GroupSubscriptions, ResolvedPattern, count
 from barnabas.broker.groups.partition_owners import PartitionOwners
@@ -47,17 +48,6 @@ from barnabas.protocol.messages.group_log import (
     ConsumerGroupTargetAssignmentMetadataKey,
 )
 from barnabas.protocol.schema import Message
-
-ConsumerGroupKey = (
-    ConsumerGroupMetadataKey
-    | ConsumerGroupPartitionMetadataKey
-    | ConsumerGroupMemberMetadataKey
-    | ConsumerGroupTargetAssignmentMetadataKey
-    | ConsumerGroupTargetAssignmentMemberKey
-    | ConsumerGroupCurrentMemberAssignmentKey
-    | ConsumerGroupRegularExpressionKey
-)
-"""Keys of all records of consumer groups."""
 
 CONSUMER_PROTOCOL_TYPE = GroupType.CONSUMER.value
 
@@ -380,7 +370,6 @@ __all__ = [
     "CONSUMER_PROTOCOL_TYPE",
     "GROUP_MOVES",
     "ConsumerGroup",
-    "ConsumerGroupKey",
     "GroupState",
     "MemberState",
 ]

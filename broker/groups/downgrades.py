@@ -17,11 +17,12 @@ from barnabas.broker.groups.assignors.assignor import Pace
 from barnabas.broker.groups.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
 from barnabas.broker.groups.classic_groups import ClassicGroups
 from barnabas.broker.groups.classic_member import ClassicMember, MemberProtocol
-from barnabas.broker.groups.consumer_group import ConsumerGroup, ConsumerGroupKey
+from barnabas.broker.groups.consumer_group import ConsumerGroup
 from barnabas.broker.groups.consumer_groups import ConsumerGroups
 from barnabas.broker.groups.consumer_member import ConsumerMember, Partitions, partitions_of
 from barnabas.broker.groups.conversions import AT_ONCE_ITEMS, MEMBER_ITEMS, TURN_ITEMS, Conversion, Conversions, Turns
 from barnabas.broker.groups.group import Client, GroupContext
+from barnabas.broker.groups.group_keys import ConsumerGroupKey
 from barnabas.broker.groups.group_update import Update
 from barnabas.broker.groups.target_assignment import number_of
 from barnabas.kraft.metadata.image import TopicsImage

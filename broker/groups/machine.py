@@ -1,30 +1,24 @@
 """Core: all groups of one partition of `__consumer_offsets`, of every kind, and their offsets, as one `Machine`.
 
 Routes records to the part that they belong to, and implements what needs several parts: listing, descriptions and
-deletion. Requests of members and commits go to the parts directly.
+deletion. Requests of members and commits go to the parts directly. What serves other kinds than classic groups is made
+with its first record or request (`runtime/late.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from barnabas.broker.coordinator.outcome import Now, Outcome, ProducerStamp, Reply
 from barnabas.broker.groups.classic_group import ClassicGroup
 from barnabas.broker.groups.classic_groups import ClassicGroups
-from barnabas.broker.groups.consumer_group import ConsumerGroupKey
-from barnabas.broker.groups.consumer_groups import ConsumerGroups
 from barnabas.broker.groups.description import Description
 from barnabas.broker.groups.group import Group, GroupContext, GroupType
+from barnabas.broker.groups.group_keys import ConsumerGroupKey, ShareGroupKey, StreamsGroupKey
 from barnabas.broker.groups.group_timers import GroupTimers
-from barnabas.broker.groups.migration import GroupMigration
 from barnabas.broker.groups.offsets import Offsets
-from barnabas.broker.groups.share_group import ShareGroupKey
-from barnabas.broker.groups.share_groups import ShareGroups
-from barnabas.broker.groups.streams.description import StreamsDescription
-from barnabas.broker.groups.streams.description import describe as describe_streams_group
-from barnabas.broker.groups.streams.streams_group import StreamsGroupKey
-from barnabas.broker.groups.streams.streams_groups import StreamsGroups
 from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import (
@@ -45,6 +39,13 @@ from barnabas.protocol.messages.group_log import (
 )
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import DecisionKind
+from barnabas.runtime.late import Late
+
+if TYPE_CHECKING:
+    from barnabas.broker.groups.consumer_groups import ConsumerGroups
+    from barnabas.broker.groups.migration import GroupMigration
+    from barnabas.broker.groups.share_groups import ShareGroups
+    from barnabas.broker.groups.streams.streams_groups import StreamsGroups
 
 FIRST_VERSION_WITH_GROUP_NOT_FOUND = 6
 """DescribeGroups version."""
@@ -52,6 +53,9 @@ FIRST_VERSION_WITH_GROUP_NOT_FOUND = 6
 ClassicDescription = Description[describe_groups.DescribedGroup, describe_groups.DescribedGroupMember]
 ShareDescription = Description[share_group_describe.DescribedGroup, share_group_describe.Member]
 ConsumerDescription = Description[consumer_group_describe.DescribedGroup, consumer_group_describe.Member]
+StreamsDescription = Description[
+    streams_group_describe.DescribedGroup, streams_group_describe.Member | streams_group_describe.Subtopology
+]
 
 
 class GroupMachine:
@@ -64,10 +68,35 @@ class GroupMachine:
         self.groups = context.groups
         self.offsets = Offsets(context)
         self.classic = ClassicGroups(context)
-        self.consumer = ConsumerGroups(context)
-        self.shares = ShareGroups(context)
-        self.streams = StreamsGroups(context)
-        self.migration = GroupMigration(context, self.classic, self.consumer, timers)
+        self._migration: Late[GroupMigration] = Late(
+            "barnabas.broker.groups.migration:with_consumers", context, self.classic, timers
+        )
+        self._shares: Late[ShareGroups] = Late("barnabas.broker.groups.share_groups:ShareGroups", context)
+        self._streams: Late[StreamsGroups] = Late(
+            "barnabas.broker.groups.streams.streams_groups:StreamsGroups", context
+        )
+
+    @property
+    def migration(self) -> GroupMigration:
+        return self._migration.get()
+
+    @property
+    def consumer(self) -> ConsumerGroups:
+        return self._migration.get().consumer
+
+    @property
+    def shares(self) -> ShareGroups:
+        return self._shares.get()
+
+    @property
+    def streams(self) -> StreamsGroups:
+        return self._streams.get()
+
+    def _kinds_here(self) -> list[ConsumerGroups | ShareGroups | StreamsGroups]:
+        """The kinds other than classic of which there may be groups."""
+        migration, shares, streams = self._migration.here, self._shares.here, self._streams.here
+        here = (None if migration is None else migration.consumer, shares, streams)
+        return [part for part in here if part is not None]
 
     # -- the machine
 
@@ -94,17 +123,16 @@ class GroupMachine:
 
     def loaded(self, now: Now) -> Outcome:
         self.offsets.loaded(now)
-        parts = (self.classic, self.consumer, self.shares, self.streams)
-        return _combined([part.loaded(now) for part in parts])
+        return _combined([part.loaded(now) for part in (self.classic, *self._kinds_here())])
 
     def metadata_changed(self, delta: MetadataDelta, now: Now) -> Outcome:
         self.offsets.metadata_changed(delta, now)
-        parts = (self.consumer, self.shares, self.streams)
-        return _combined([part.metadata_changed(delta, now) for part in parts])
+        return _combined([part.metadata_changed(delta, now) for part in self._kinds_here()])
 
     def give_up(self) -> list[Reply]:
         self.groups.give_up()
-        return self.classic.give_up() + self.consumer.give_up() + self.migration.give_up()
+        replies, migration = self.classic.give_up(), self._migration.here
+        return replies if migration is None else replies + migration.consumer.give_up() + migration.give_up()
 
     # -- administration
 
@@ -138,25 +166,25 @@ class GroupMachine:
 
     def describe_share(self, group_id: str) -> ShareDescription:
         """ShareGroupDescribe entry."""
-        group = self.shares.find(group_id)
-        if group is not None:
-            return group.describe(self._context.image().topics)
+        group = self.offsets.group(group_id)
+        if group is not None and group.type is GroupType.SHARE:
+            return self.shares.group(group_id).describe(self._context.image().topics)
         described = share_group_describe.DescribedGroup(
             group_id=group_id,
             error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=_not_found_message(self.offsets.group(group_id), group_id, "share"),
+            error_message=_not_found_message(group, group_id, "share"),
         )
         return Description(described, iter(()))
 
     def describe_streams(self, group_id: str) -> StreamsDescription:
         """StreamsGroupDescribe entry."""
-        group = self.streams.find(group_id)
-        if group is not None:
-            return describe_streams_group(group)
+        group = self.offsets.group(group_id)
+        if group is not None and group.type is GroupType.STREAMS:
+            return self.streams.describe(group_id)
         described = streams_group_describe.DescribedGroup(
             group_id=group_id,
             error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=_not_found_message(self.offsets.group(group_id), group_id, "streams"),
+            error_message=_not_found_message(group, group_id, "streams"),
         )
         return Description(described, iter(()))
 

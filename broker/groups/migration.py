@@ -52,6 +52,11 @@ def sync_timer(group_id: str, member_id: str) -> Hashable:
     return ("consumer-sync", group_id, member_id)
 
 
+def with_consumers(context: GroupContext, classic: ClassicGroups, timers: Timers) -> GroupMigration:
+    """The consumer groups beside the classic ones, and the way between them."""
+    return GroupMigration(context, classic, ConsumerGroups(context), timers)
+
+
 class GroupMigration:
     """Implements `broker.groups.consumer_groups.Migration` and `broker.groups.classic_groups.OtherKind`."""
 
@@ -60,7 +65,7 @@ class GroupMigration:
     ) -> None:
         """`timers` run for frozen groups, too."""
         self._context = context
-        self._consumer = consumer
+        self.consumer = consumer
         self._conversions = Conversions(context.groups, timers)
         self._upgrades = Upgrades(context, classic, consumer, self._conversions)
         self._downgrades = Downgrades(context, classic, consumer, self._conversions)
@@ -110,11 +115,11 @@ class GroupMigration:
         """Raises KafkaError: INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID,
         FENCED_INSTANCE_ID.
         """
-        group = self._consumer.group(request.group_id)
+        group = self.consumer.group(request.group_id)
         if self._context.settings().group_consumer_migration_policy.lower() == "disabled":
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        member_id = request.member_id or self._consumer.new_member_id()
-        self._consumer.check_room(group, member_id)
+        member_id = request.member_id or self.consumer.new_member_id()
+        self.consumer.check_room(group, member_id)
         names = [protocol.name for protocol in request.protocols]
         if not group.supports_classic_protocols(request.protocol_type, names):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -150,7 +155,7 @@ class GroupMigration:
         if static is not None and self._replaces_the_last(group, static):
             member = self._join_and_downgrade(group, static, (before, after), reported, update)
         else:
-            member = self._consumer.assignments.update_member(group, before, after, reported, update)
+            member = self.consumer.assignments.update_member(group, before, after, reported, update)
             self._expect_sync(group.group_id, member, now)
         response = JoinGroupResponse(
             member_id=member_id,
@@ -173,8 +178,8 @@ class GroupMigration:
         if request.group_instance_id is None or (static is None and not request.member_id):
             return group.members.get(member_id) or ConsumerMember(member_id)
         if static is not None and not request.member_id:
-            return self._consumer.replace(group, static, member_id, update)
-        return self._consumer.checked_static_member(static, member_id, request.group_instance_id)
+            return self.consumer.replace(group, static, member_id, update)
+        return self.consumer.checked_static_member(static, member_id, request.group_instance_id)
 
     def _replaces_the_last(self, group: ConsumerGroup, static: ConsumerMember) -> bool:
         """True if this was the last member with the consumer protocol, returning with the classic one."""
@@ -189,12 +194,12 @@ class GroupMigration:
         reported: Partitions,
         update: Update,
     ) -> ConsumerMember:
-        joined, epoch = self._consumer.assignments.update_subscription(group, *change, update)
+        joined, epoch = self.consumer.assignments.update_subscription(group, *change, update)
         member = joined.after
         is_stale = group.assignment_epoch < epoch
         if not is_stale:
             target = TargetAssignment(group.assignment_epoch, group.target_of(member))
-            member = self._consumer.assignments.reconcile(group, joined, target, reported, update)
+            member = self.consumer.assignments.reconcile(group, joined, target, reported, update)
         staying = [member if each is static else each for each in group.members.values()]
         ids = group.ids_with(static.member_id, member.member_id)
         reason = ""
@@ -211,7 +216,7 @@ class GroupMigration:
         """Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
         REBALANCE_IN_PROGRESS.
         """
-        group = self._consumer.group(request.group_id)
+        group = self.consumer.group(request.group_id)
         member = self._classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
         assert member.classic is not None
         protocol = member.classic.supported_protocols[0]
@@ -224,7 +229,7 @@ class GroupMigration:
             self._expect_join(group.group_id, member, now)
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         self._context.timers.cancel(sync_timer(group.group_id, member.member_id))
-        self._consumer.sessions.renew(group.group_id, member.member_id, member.session_timeout_ms, now)
+        self.consumer.sessions.renew(group.group_id, member.member_id, member.session_timeout_ms, now)
         response = SyncGroupResponse(
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
@@ -236,9 +241,9 @@ class GroupMigration:
 
     def heartbeat(self, request: HeartbeatRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome:
         """Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION."""
-        group = self._consumer.group(request.group_id)
+        group = self.consumer.group(request.group_id)
         member = self._classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
-        self._consumer.sessions.renew(group.group_id, member.member_id, member.session_timeout_ms, now)
+        self.consumer.sessions.renew(group.group_id, member.member_id, member.session_timeout_ms, now)
         code = ErrorCode.NONE
         if self._has_to_join(group, member, now):
             code = ErrorCode.REBALANCE_IN_PROGRESS
@@ -254,11 +259,11 @@ class GroupMigration:
         # Heartbeats of the consumer protocol compute a new assignment when one is due. If no member sends any, because
         # the group may not become classic, a classic member's JoinGroup has to do it.
         is_alone = group.classic_members == len(group.members)
-        return is_alone and group.assignment_epoch < group.epoch and self._consumer.assignments.may_assign(group, now)
+        return is_alone and group.assignment_epoch < group.epoch and self.consumer.assignments.may_assign(group, now)
 
     def leave(self, request: LeaveGroupRequest, client: Client, version: int, reply: Reply, now: Now) -> Outcome:
         """Remove members, whichever protocol they use."""
-        group = self._consumer.group(request.group_id)
+        group = self.consumer.group(request.group_id)
         many = version >= FIRST_VERSION_WITH_MANY
         asked = request.members if many else [MemberIdentity(member_id=request.member_id)]
         leaving: dict[str, ConsumerMember] = {}
@@ -274,7 +279,7 @@ class GroupMigration:
         update = Update(now)
         response = LeaveGroupResponse(members=results) if many else LeaveGroupResponse(error_code=results[0].error_code)
         update.answers.append((reply, response))
-        self._consumer.remove(group, list(leaving.values()), update, f"{', '.join(leaving)} left")
+        self.consumer.remove(group, list(leaving.values()), update, f"{', '.join(leaving)} left")
         return update.outcome()
 
     def _leaving(self, group: ConsumerGroup, who: MemberIdentity) -> ConsumerMember:
@@ -285,7 +290,7 @@ class GroupMigration:
         if static is not None and not who.member_id:
             # An admin client removes a static member by its instance id.
             return static
-        return self._consumer.checked_static_member(static, who.member_id, who.group_instance_id)
+        return self.consumer.checked_static_member(static, who.member_id, who.group_instance_id)
 
     def _classic_member(
         self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
@@ -295,7 +300,7 @@ class GroupMigration:
             member = group.member(member_id)
         else:
             static = group.static_member(instance_id)
-            member = self._consumer.checked_static_member(static, member_id, instance_id)
+            member = self.consumer.checked_static_member(static, member_id, instance_id)
         if not member.is_classic:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} does not use the classic protocol.")
         if generation != member.epoch:
@@ -308,13 +313,13 @@ class GroupMigration:
         """The member was notified of a rebalance, by which it revokes partitions: limit the time until it rejoins."""
         timer = join_timer(group_id, member.member_id)
         if self._context.timers.deadline_ms(timer) is None:
-            fence = partial(self._consumer.fence, group_id, member.member_id, "it did not rejoin in time")
+            fence = partial(self.consumer.fence, group_id, member.member_id, "it did not rejoin in time")
             self._context.timers.schedule(timer, now.monotonic_ms + member.rebalance_timeout_ms, fence)
 
     def _expect_sync(self, group_id: str, member: ConsumerMember, now: Now) -> None:
         self._context.timers.cancel(join_timer(group_id, member.member_id))
-        self._consumer.sessions.renew(group_id, member.member_id, member.session_timeout_ms, now)
-        fence = partial(self._consumer.fence, group_id, member.member_id, "it did not sync in time")
+        self.consumer.sessions.renew(group_id, member.member_id, member.session_timeout_ms, now)
+        fence = partial(self.consumer.fence, group_id, member.member_id, "it did not sync in time")
         deadline_ms = now.monotonic_ms + member.rebalance_timeout_ms
         self._context.timers.schedule(sync_timer(group_id, member.member_id), deadline_ms, fence)
 

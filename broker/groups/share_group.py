@@ -16,6 +16,7 @@ from barnabas.broker.groups.consumer_member import Partitions
 from barnabas.broker.groups.description import Description
 from barnabas.broker.groups.epoch_group import EpochGroup
 from barnabas.broker.groups.group import Commit, GroupType
+from barnabas.broker.groups.group_keys import ShareGroupKey
 from barnabas.broker.groups.group_memory import MEMBER_BYTES, size_of_names
 from barnabas.broker.groups.group_subscriptions import count
 from barnabas.broker.groups.share_member import ShareMember
@@ -37,16 +38,6 @@ from barnabas.protocol.messages.group_log import (
 )
 from barnabas.protocol.messages.share_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
 from barnabas.protocol.schema import Message
-
-ShareGroupKey = (
-    ShareGroupMetadataKey
-    | ShareGroupMemberMetadataKey
-    | ShareGroupTargetAssignmentMetadataKey
-    | ShareGroupTargetAssignmentMemberKey
-    | ShareGroupCurrentMemberAssignmentKey
-    | ShareGroupStatePartitionMetadataKey
-)
-"""Keys of all records of share groups."""
 
 ASSIGNOR_NAME = "simple"
 _NO_PARTITIONS: Partitions = {}

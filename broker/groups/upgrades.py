@@ -17,11 +17,12 @@ from barnabas.broker.groups import consumer_records as records
 from barnabas.broker.groups.assignors.assignor import Pace
 from barnabas.broker.groups.classic_group import ClassicGroup
 from barnabas.broker.groups.classic_groups import ClassicGroups
-from barnabas.broker.groups.consumer_group import ConsumerGroup, ConsumerGroupKey
+from barnabas.broker.groups.consumer_group import ConsumerGroup
 from barnabas.broker.groups.consumer_groups import ConsumerGroups
 from barnabas.broker.groups.consumer_member import ConsumerMember, partitions_of
 from barnabas.broker.groups.conversions import AT_ONCE_ITEMS, MEMBER_ITEMS, TURN_ITEMS, Conversion, Conversions, Turns
 from barnabas.broker.groups.group import GroupContext
+from barnabas.broker.groups.group_keys import ConsumerGroupKey
 from barnabas.broker.groups.group_update import Update
 from barnabas.broker.groups.upgraded_members import cannot_upgrade, upgraded_members
 from barnabas.protocol.errors import ErrorCode, KafkaError, MalformedMessage

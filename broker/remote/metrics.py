@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from barnabas.broker.remote.tended import Tended
 from barnabas.broker.remote.traffic import PartitionGauges, RemoteTraffic
-from barnabas.runtime.metrics import Family
+from barnabas.runtime.families import Family
 
 _PREFIX = "kafka_server_brokertopicmetrics_"
 _COMPACTION = "barnabas_remote_compaction_"

@@ -25,8 +25,8 @@ from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage, PartitionImage
 from barnabas.runtime.background import Background
 from barnabas.runtime.decisions import Notepad
+from barnabas.runtime.families import Family
 from barnabas.runtime.meter import Meter
-from barnabas.runtime.metrics import Family
 from barnabas.runtime.object_store import ObjectStore
 from barnabas.runtime.quotas.rate import QuotaWindows
 from barnabas.runtime.steps import Steps

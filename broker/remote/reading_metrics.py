@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from barnabas.broker.remote.reading import RemoteReading
-from barnabas.runtime.metrics import Family
+from barnabas.runtime.families import Family
 
 _TOPIC = "kafka_server_brokertopicmetrics_"
 _MANAGER = "kafka_log_remote_remotelogmanager_"

@@ -310,13 +310,17 @@ class LeaderFetcher:
         if self._backing_off:
             for key in [key for key, retry_at_ms in self._backing_off.items() if retry_at_ms <= now_ms]:
                 self._moved[key] = None
-        for key in self._session.put_off(MOST_ADDED):
-            self._later[key] = None
-        for key in list(islice(self._later, 0 if self._holds else MOST_ADDED)):
-            del self._later[key]
-            self._moved[key] = None
+        if len(self._partitions) > MOST_ADDED:
+            for key in self._session.put_off(MOST_ADDED):
+                self._later[key] = None
+        if self._later and not self._holds:
+            for key in list(islice(self._later, MOST_ADDED)):
+                del self._later[key]
+                self._moved[key] = None
+        some_wait = bool(self._backing_off) or self._asks_first
         for key in self._moved:
-            self._waits_no_longer(key)
+            if some_wait:
+                self._waits_no_longer(key)
             partition = self._partitions.get(key)
             wanted = None if partition is None else partition.follower.next(now_ms)
             if isinstance(wanted, FetchWanted):
@@ -362,7 +366,7 @@ class LeaderFetcher:
 
     def _is_throttled(self, partition: Partition, now_ms: int) -> bool:
         """True if the partition has to wait; one that has all that its leader had committed is in sync."""
-        if self.throttle is None:
+        if self.throttle is None or not self.throttle.replicas.topics:
             return False
         high_watermark = self.high_watermarks.get(partition.key)
         in_sync = high_watermark is not None and high_watermark <= partition.log.log_end_offset
@@ -425,9 +429,8 @@ class LeaderFetcher:
         request.max_bytes = settings.fetch_response_max_bytes
         # The leader must not delay its response beyond the backoff of a partition.
         request.max_wait_ms = settings.fetch_wait_max_ms
-        retry_at_ms = self._next_retry_ms()
-        if retry_at_ms is not None:
-            left_ms = max(0, retry_at_ms - self._clock.now_ms())
+        if self._backing_off:
+            left_ms = max(0, min(self._backing_off.values()) - self._clock.now_ms())
             request.max_wait_ms = min(settings.fetch_wait_max_ms, left_ms)
         if self._later and not self._holds:
             request.max_wait_ms = 0
@@ -462,7 +465,7 @@ class LeaderFetcher:
                     continue
                 self._moved[key] = None
                 self.high_watermarks[key] = data.high_watermark
-                if self.throttle is not None and data.records:
+                if self.throttle is not None and self.throttle.replicas.topics and data.records:
                     self.throttle.passed((partition.topic, partition.index), len(data.records), self._clock.now_ms())
                 try:
                     partition.fetched(wanted, data)

@@ -215,17 +215,20 @@ class Partition:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if error is not None:
             raise KafkaError(error)
-        now_ms = self._host.wall_clock.now_ms()
+        host = self._host
+        now_ms = host.wall_clock.now_ms()
         result = self.log.append_as_leader(buffer, batches, self.replica.leader_epoch, now_ms, warrant)
-        self._host.fault_point("replica.append.written")
+        if host.fault_point is not no_fault:
+            host.fault_point("replica.append.written")
         if not result.duplicate:
             traffic = self.traffic
             traffic.messages_in += result.last_offset - result.first_offset + 1
             traffic.bytes_in += len(buffer)
-            effects = self.replica.appended(self.log.log_end_offset, self._host.monotonic.now_ms())
-            self._carry_out(effects)
+            effects = self.replica.appended(self.log.log_end_offset, host.monotonic.now_ms())
+            if effects:
+                self._carry_out(effects)
             # Followers read up to the log end.
-            self._host.changed(self)
+            host.changed(self)
         return result
 
     @property
@@ -316,13 +319,11 @@ class Partition:
     def is_caught_up(self, fetch: FollowerFetch, leader_epoch: int, last_fetched_epoch: int) -> bool:
         """True if a fetch of another replica reports nothing but its progress: it is in sync, has all records of this
         log and no others, and knows the leader epoch. `follower_read` would return no records. If in doubt, False."""
-        partition_log, replica = self.log, self.replica
+        partition_log = self.log
         return (
             fetch.fetch_offset == partition_log.log_end_offset
-            and last_fetched_epoch == partition_log.latest_epoch
-            and leader_epoch == replica.leader_epoch
-            and fetch.node_id in replica.maximal_isr
-            and replica.follower_error(fetch.node_id, fetch.broker_epoch, leader_epoch) is None
+            and last_fetched_epoch == partition_log.epochs.latest_epoch
+            and self.replica.is_in_sync_fetch(fetch, leader_epoch)
         )
 
     def follower_progressed(self, fetch: FollowerFetch) -> None:
@@ -343,8 +344,11 @@ class Partition:
         an empty response: otherwise they would wait here for ever and never look for the leader.
         """
         host = self._host
+        may_be_fenced = host.may_be_fenced()
+        if not may_be_fenced and isinstance(self.replica.role, Leading):
+            return False
         active_since_ms = host.monotonic.now_ms() - host.session_timeout_ms
-        return self.replica.is_forgotten(active_since_ms, may_be_fenced=host.may_be_fenced())
+        return self.replica.is_forgotten(active_since_ms, may_be_fenced=may_be_fenced)
 
     def _read(self, request: ReadRequest) -> ReadResult:
         result = read_log(self.log, request)
@@ -538,7 +542,8 @@ class Partition:
                 end_offset = partition_log.append_as_follower(
                     data.records, wall_ms, leader_epoch, self.follower.leaders_epochs
                 )
-                self._host.fault_point("replica.fetched.written")
+                if self._host.fault_point is not no_fault:
+                    self._host.fault_point("replica.fetched.written")
             else:
                 end_offset = partition_log.log_end_offset
         except EpochsMissing:
@@ -600,7 +605,8 @@ class Partition:
         for effect in effects:
             if isinstance(effect, HighWatermarkAdvanced):
                 self._publish_high_watermark()
-                self._host.fault_point("replica.high_watermark.moved")
+                if self._host.fault_point is not no_fault:
+                    self._host.fault_point("replica.high_watermark.moved")
                 self._acks.complete_up_to(effect.offset, self.replica.ack_error())
             elif isinstance(effect, IsrChangeWanted):
                 if effect != self._noted_proposal:
@@ -628,8 +634,10 @@ class Partition:
                 else:
                     self.follower.start(effect.leader_epoch)
                 self._host.follow(self, effect.leader_id)
-        if effects:
-            (self._host.changed if _concerns_all_readers(effects) else self._host.committed)(self)
+        if len(effects) == 1 and isinstance(effects[0], HighWatermarkAdvanced):
+            self._host.committed(self)
+        elif effects:
+            self._host.changed(self)
 
 
 def _concerns_all_readers(effects: Effects) -> bool:

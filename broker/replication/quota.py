@@ -54,35 +54,35 @@ class ThrottledReplicas:
     """Partitions whose replication is limited: the topic configs `leader.replication.throttled.replicas` and
     `follower.replication.throttled.replicas` of one broker."""
 
-    __slots__ = ("_topics",)
+    __slots__ = ("topics",)
 
     def __init__(self) -> None:
-        self._topics: dict[str, frozenset[int] | None] = {}
-        """Partitions by topic; None: all of them."""
+        self.topics: dict[str, frozenset[int] | None] = {}
+        """Partitions by topic; None: all of them. Read-only."""
 
     def set(self, topic: str, entries: Sequence[str], broker_id: int) -> None:
         """`entries`: `partition:broker` or `*`; `none` of Kafka's older tools is an empty list."""
         if EVERY_PARTITION in entries:
-            self._topics[topic] = None
+            self.topics[topic] = None
             return
         pairs = [each.partition(":") for each in entries]
         own = frozenset(int(index) for index, _, broker in pairs if broker == str(broker_id))
         if own:
-            self._topics[topic] = own
+            self.topics[topic] = own
         else:
-            self._topics.pop(topic, None)
+            self.topics.pop(topic, None)
 
     def keep(self, topics: Mapping[str, object]) -> None:
         """Forget topics that do not exist."""
-        for topic in [each for each in self._topics if each not in topics]:
-            del self._topics[topic]
+        for topic in [each for each in self.topics if each not in topics]:
+            del self.topics[topic]
 
     def __bool__(self) -> bool:
-        return bool(self._topics)
+        return bool(self.topics)
 
     def __contains__(self, key: tuple[str, int]) -> bool:
         topic, index = key
-        if topic not in self._topics:
+        if topic not in self.topics:
             return False
-        known = self._topics[topic]
+        known = self.topics[topic]
         return known is None or index in known

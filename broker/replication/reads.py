@@ -69,6 +69,8 @@ def divergence(log: PartitionLog, request: ReadRequest) -> tuple[int, int] | Non
     asked = request.last_fetched_epoch
     if asked < 0:
         return None
+    if asked == log.epochs.latest_epoch and log.log_start_offset <= request.offset <= log.log_end_offset:
+        return None
     epoch, end_offset = log.end_offset_for_epoch(asked)
     if epoch < 0 or request.offset < log.log_start_offset:
         raise OffsetOutOfRange(f"{log}: offset {request.offset} after epoch {asked}")

@@ -244,10 +244,24 @@ class Replica:
 
     def leader_error(self, current_leader_epoch: int = UNKNOWN_EPOCH) -> ErrorCode | None:
         """The error for a request to the leader."""
+        if current_leader_epoch in (UNKNOWN_EPOCH, self.leader_epoch) and isinstance(self.role, Leading):
+            return None
         error = self.replica_error(current_leader_epoch)
         if error is None and not isinstance(self.role, Leading):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return error
+
+    def is_in_sync_fetch(self, fetch: FollowerFetch, current_leader_epoch: int) -> bool:
+        """True if a fetch comes from a replica in the maximal ISR that knows the leader epoch, so that `follower_error`
+        has none for it."""
+        role = self.role
+        if not isinstance(role, Leading) or current_leader_epoch != self.leader_epoch:
+            return False
+        node_id = fetch.node_id
+        if node_id not in role.maximal_isr or node_id not in role.followers:
+            return False
+        broker = self.brokers(node_id)
+        return broker is None or not -1 < fetch.broker_epoch < broker.epoch
 
     def follower_error(self, node_id: int, broker_epoch: int, current_leader_epoch: int) -> ErrorCode | None:
         """The error for a fetch of another replica. To be called before the log is read."""
@@ -285,7 +299,7 @@ class Replica:
         role = self.role
         if not isinstance(role, Leading):
             return self.leader_error()
-        if acks == ACKS_ALL and len(role.isr) < self.min_isr:
+        if acks == ACKS_ALL and len(role.isr) < self.settings.min_insync_replicas and len(role.isr) < self.min_isr:
             return ErrorCode.NOT_ENOUGH_REPLICAS
         return None
 
@@ -300,7 +314,9 @@ class Replica:
     def ack_error(self) -> ErrorCode | None:
         """The error for an appended produce that the high watermark has reached."""
         role = self.role
-        if isinstance(role, Leading) and len(role.maximal_isr) < self.min_isr:
+        if not isinstance(role, Leading) or len(role.maximal_isr) >= self.settings.min_insync_replicas:
+            return None
+        if len(role.maximal_isr) < self.min_isr:
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return None
 
@@ -426,8 +442,8 @@ class Replica:
         node_id, broker_epoch, fetch_offset, log_start_offset = fetch
         if not isinstance(role, Leading):
             return ()
-        progress = role.followers.get(node_id)
-        if progress is None or self._is_stale(node_id, broker_epoch):
+        progress, broker = role.followers.get(node_id), self.brokers(node_id)
+        if progress is None or (broker is not None and -1 < broker_epoch < broker.epoch):
             return ()
         if fetch_offset >= leader_log_end_offset:
             progress.last_caught_up_ms = max(progress.last_caught_up_ms, now_ms)
@@ -558,7 +574,8 @@ class Replica:
         high_watermark = self.high_watermark
         if reached <= high_watermark:
             return ()
-        if self.settings.hold_below_min_isr and len(role.isr) < self.min_isr:
+        size = len(role.isr)
+        if self.settings.hold_below_min_isr and size < self.settings.min_insync_replicas and size < self.min_isr:
             return ()
         maximal_isr = role.maximal_isr
         for node_id, progress in role.followers.items():

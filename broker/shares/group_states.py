@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from functools import partial
+from itertools import islice
 
 import trio
 
@@ -25,7 +26,10 @@ class GroupShareStates:
     """Implements `broker.groups.group.ShareStates` for the groups of one shard."""
 
     def __init__(
-        self, background: Background, store: ShareStateStore, shard: Callable[[], Shard[GroupMachine] | None]
+        self,
+        background: Background,
+        store: Callable[[], ShareStateStore],
+        shard: Callable[[], Shard[GroupMachine] | None],
     ) -> None:
         """`shard` returns None once it is given up: the next coordinator initializes the states again."""
         self._background = background
@@ -37,7 +41,7 @@ class GroupShareStates:
 
     async def _initialize(self, group_id: str, state_epoch: int, states: States) -> None:
         def one(key: SharePartitionKey) -> Awaitable[None]:
-            return self._store.initialize(key, state_epoch, UNINITIALIZED_OFFSET)
+            return self._store().initialize(key, state_epoch, UNINITIALIZED_OFFSET)
 
         errors = await for_each(keys_of(group_id, {topic_id: it.partitions for topic_id, it in states.items()}), one)
         for key, code in errors.items():
@@ -69,20 +73,21 @@ def keys_of(group_id: str, partitions: Mapping[bytes, Iterable[int]]) -> list[Sh
 async def for_each(
     keys: Iterable[SharePartitionKey], change: Callable[[SharePartitionKey], Awaitable[None]]
 ) -> dict[SharePartitionKey, ErrorCode]:
-    """Carry out `change` for all keys, many at a time. Returns the errors; a key without one is changed."""
+    """Carry out `change` for all keys, `AT_ONCE` at a time. Returns the errors; a key without one is changed."""
     errors: dict[SharePartitionKey, ErrorCode] = {}
-    limit = trio.CapacityLimiter(AT_ONCE)
+    waiting = iter(keys)
 
-    async def one(key: SharePartitionKey) -> None:
-        async with limit:
+    async def work(key: SharePartitionKey | None) -> None:
+        while key is not None:
             try:
                 await change(key)
             except KafkaError as error:
                 errors[key] = error.code
+            key = next(waiting, None)
 
     async with trio.open_nursery() as nursery:
-        for key in keys:
-            nursery.start_soon(one, key)
+        for key in islice(waiting, AT_ONCE):
+            nursery.start_soon(work, key)
     return errors
 
 

@@ -12,7 +12,7 @@ from barnabas.broker.record_times import time_of_next
 from barnabas.broker.shares.led_partitions import LedSharePartition, LedSharePartitions
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.offset_times import CAUGHT_UP, UNKNOWN
-from barnabas.runtime.metrics import Family
+from barnabas.runtime.families import Family
 from barnabas.runtime.world import Clock
 
 log = logging.getLogger(__name__)

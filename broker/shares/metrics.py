@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from barnabas.broker.shares.led_partitions import LedSharePartitions
 from barnabas.protocol.acknowledge_type import AcknowledgeType
-from barnabas.runtime.metrics import Family
+from barnabas.runtime.families import Family
 
 _LABELS = ("group", "topic", "partition")
 _TYPES = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT, AcknowledgeType.RENEW)

@@ -26,6 +26,10 @@ RECORDS_AT_ONCE = 200
 """Records of one round of snapshots or tombstones; the rest follow in the next."""
 NEXT_ROUND_MS = 100
 
+MOST_STORED_BATCHES = 20_000
+"""Batches of a state and of a change of it, before they are merged. A leader has at most 10,000 records in flight
+(group.share.partition.max.record.locks)."""
+
 _COLD, _PRUNE, _DELETED = "cold", "prune", "deleted"
 """Timers."""
 
@@ -109,6 +113,8 @@ class ShareStateMachine:
     def write(self, key: SharePartitionKey, change: ShareStateChange, reply: Reply, now: Now) -> Outcome:
         """Answers with None. Raises KafkaError."""
         stored = self._checked(key, change.leader_epoch, change.state_epoch)
+        if len(stored.batches) + len(change.batches) > MOST_STORED_BATCHES:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"a state must have at most {MOST_STORED_BATCHES} batches")
         for batch in change.batches:
             if not 0 <= batch.first_offset <= batch.last_offset:
                 message = f"a batch must have 0 <= first offset <= last offset; got {batch[0]} to {batch[1]}"

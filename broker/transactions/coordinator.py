@@ -1,4 +1,4 @@
-"""Shell: the transaction coordinator of a broker: the generic coordinator with the state machine of transactions."""
+"""Shell: the kind of the transaction coordinator, for the generic coordinator; the writer of markers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from dataclasses import dataclass
 import trio
 
 from barnabas.broker.broker_channels import BrokerChannels
-from barnabas.broker.coordinator.coordinator import CoordinatedTopic, Coordinator
+from barnabas.broker.coordinator.coordinator import CoordinatedKind
 from barnabas.broker.coordinator.shard import Shard
 from barnabas.broker.coordinator.shard_timers import ShardTimers
 from barnabas.broker.current_settings import CurrentSettings
-from barnabas.broker.internal_topics import TRANSACTION_TOPIC
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.own_channel import OwnChannel, Serve
 from barnabas.broker.producer_ids import ProducerIds
@@ -25,7 +24,6 @@ from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages import transaction_log
 from barnabas.runtime.background import Background
-from barnabas.runtime.decisions import Decisions
 from barnabas.runtime.world import World
 
 log = logging.getLogger(__name__)
@@ -38,7 +36,6 @@ class TransactionCoordinatorPorts:
     wheel: TimingWheel
     metadata: MetadataCache
     settings: CurrentSettings
-    decisions: Decisions
     producer_ids: ProducerIds
     broker_epoch: Callable[[], int]
     channels: BrokerChannels
@@ -63,16 +60,13 @@ def marker_writer(ports: TransactionCoordinatorPorts, nursery: trio.Nursery, ser
     return MarkerWriter(ports.world, ports.background, ports.wheel, image, channel_to, request_timeout_ms)
 
 
-def transaction_coordinator(
+def transaction_kind(
     ports: TransactionCoordinatorPorts, markers: MarkerWriter
-) -> Coordinator[TransactionMachine]:
-    """Coordinator of the transactional ids whose partition this broker leads."""
+) -> CoordinatedKind[TransactionMachine]:
+    """The transactional ids whose partition of `__transaction_state` a broker leads."""
 
     def image() -> MetadataImage:
         return ports.metadata.image
-
-    def request_timeout_ms() -> int:
-        return ports.settings().request_timeout_ms
 
     def next_producer_id() -> int:
         if not ports.producer_ids.at_hand:
@@ -94,10 +88,7 @@ def transaction_coordinator(
             )
         )
 
-    topic = CoordinatedTopic(TRANSACTION_TOPIC, transaction_log, commit_timeout_ms=request_timeout_ms)
-    return Coordinator(
-        topic, ports.world, ports.background, ports.wheel, image, make_machine, decisions=ports.decisions
-    )
+    return CoordinatedKind(transaction_log, make_machine)
 
 
 async def _fetch_producer_ids(ports: TransactionCoordinatorPorts) -> None:

@@ -28,6 +28,7 @@ from barnabas.broker.transactions.decision_notes import (
     note_prepared,
 )
 from barnabas.broker.transactions.held_requests import Adding, HeldRequests
+from barnabas.broker.transactions.init_producer import expected_producer, init_error
 from barnabas.broker.transactions.transaction import (
     AT_REST,
     BUMPS_EPOCH,
@@ -517,25 +518,12 @@ class TransactionMachine:
             yield each if _passes(each, wanted, now.wall_ms) else None
 
 
-def expected_producer(request: InitProducerIdRequest) -> ProducerStamp | None:
-    """Producer id and epoch that the producer had before. Raises KafkaError(INVALID_REQUEST)."""
-    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "producer id and epoch must both be set or both be absent")
-    if request.producer_id == NO_PRODUCER_ID:
-        return None
-    return ProducerStamp(request.producer_id, request.producer_epoch)
-
-
 def _added(transaction: Transaction, adding: Adding, now: Now) -> Transaction:
     """The transaction with the partitions added; the same object if it had them. Raises KafkaError."""
     transaction.check_adding(adding.producer)
     if transaction.state is TransactionState.ONGOING and adding.partitions <= transaction.partitions:
         return transaction
     return transaction.with_partitions(adding.partitions, adding.transaction_version, now.wall_ms)
-
-
-def init_error(code: ErrorCode) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)
 
 
 def _end_response(producer: ProducerStamp) -> EndTxnResponse:

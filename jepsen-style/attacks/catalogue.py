@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from attacks import connections, costs, decisions, endings, lies
+from attacks import client_metrics, connections, costs, decisions, endings, groups, lies, share_groups
 from attacks.scene import Scene
 
 
@@ -29,10 +29,17 @@ _ALL = (
     Attack("bomb", costs.bomb_looked_up),
     Attack("bomb-of-good-records", costs.bomb_of_good_records),
     Attack("bomb-compacted", costs.bomb_compacted),
+    Attack("snappy-crumbs", costs.snappy_crumbs),
     Attack("describe-groups", costs.describe_one_group),
     Attack("describe-producers", costs.describe_one_partition),
     Attack("find-coordinator", costs.find_many_coordinators),
     Attack("metadata-unknown", costs.metadata_of_unknown_topics),
+    Attack("topic-partitions", costs.partitions_of_unknown_topics),
+    Attack("share-offsets", share_groups.share_group_offsets),
+    Attack("share-states", share_groups.share_states),
+    Attack("share-acknowledgements", share_groups.share_acknowledgements),
+    Attack("restless-member", groups.restless_member),
+    Attack("many-transactional-ids", groups.many_transactional_ids),
     Attack("controller-commands", decisions.controller_commands),
     Attack("describe-configs", decisions.describe_many_configs),
     Attack("closed-connection", connections.closed_connection),
@@ -49,6 +56,9 @@ _ALL = (
     Attack("long-transactional-id", endings.long_transactional_id),
     Attack("long-group-id", endings.long_group_id),
     Attack("descriptors", connections.descriptors_used_up),
+    Attack("metrics-labels", client_metrics.metrics_with_many_labels, client_metrics.SETTINGS),
+    Attack("metrics-values", client_metrics.metrics_of_many_clients, client_metrics.SETTINGS),
+    Attack("metrics-patterns", client_metrics.expensive_subscriptions, client_metrics.SETTINGS),
     Attack("never-idle", connections.never_idle, {"connections.max.idle.ms": "4000"}),
 )
 

@@ -13,6 +13,8 @@ from attacks.wire import NONE, Peer, batch, frame
 from barnabas.cluster.layout import Node
 from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
 from barnabas.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from barnabas.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
+from barnabas.protocol.messages.describe_topic_partitions import TopicRequest as NamedTopic
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -32,7 +34,8 @@ from barnabas.protocol.schema import Message
 MANY = 65_000
 """Nearly as many elements as a request may have."""
 LIST_OFFSETS_VERSION, OFFSET_FETCH_VERSION, FIND_COORDINATOR_VERSION, METADATA_VERSION = 7, 8, 4, 12
-ZSTD = 4
+SNAPPY, ZSTD = 2, 4
+XERIAL_HEAD = b"\x82SNAPPY\x00" + (1).to_bytes(4, "big") * 2
 COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR = 14, 16
 _RECORD = b"\x0c\x00\x00\x00\x01\x01\x00"
 """The smallest record there is: no key, no value, no headers."""
@@ -68,6 +71,14 @@ def bomb_of_good_records(scene: Scene) -> None:
     """A zstd batch of 1,000,000 records with nothing wrong in them, to an ordinary topic, and a look-up by time."""
     payload = zstandard.ZstdCompressor(level=12).compress(_good_records(1_000_000))
     _bomb_and_look_up(scene, "good-bomb", batch(payload, 1_000_000, ZSTD))
+
+
+def snappy_crumbs(scene: Scene) -> None:
+    """A snappy batch of 900 kB in 180,000 blocks that are empty."""
+    topic = "crumbs"
+    leader = _created(scene, topic)
+    crumbs = XERIAL_HEAD + (b"\x00\x00\x00\x01" + b"\x00") * 180_000
+    _measure(scene, leader, produce_request(topic, batch(crumbs, 1, SNAPPY)), 9, times=5)
 
 
 def describe_one_group(scene: Scene) -> None:
@@ -124,6 +135,19 @@ def find_many_coordinators(scene: Scene) -> None:
 def metadata_of_unknown_topics(scene: Scene) -> None:
     """Metadata of 65,000 topics that do not exist, four times."""
     _measure(scene, scene.victim, metadata_request("t"), METADATA_VERSION, times=4)
+
+
+def partitions_of_unknown_topics(scene: Scene) -> None:
+    """DescribeTopicPartitions of 60,000 topics in no order, and again with a cursor that cannot be."""
+    names = [f"topic-{number * 7_919 % 60_000:05}" for number in range(60_000)]
+    topics = [NamedTopic(name=name) for name in names]
+    cursor = Cursor(topic_name=max(names), partition_index=-1)
+    frames = [frame(DescribeTopicPartitionsRequest(topics=topics, cursor=it), 0) for it in (None, cursor)]
+    scene.begin()
+    with scene.peer() as peer:
+        for data in frames:
+            scene.send(peer, data)
+            peer.swallow()
 
 
 def list_offsets_request(topic: str, entries: int) -> ListOffsetsRequest:

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import count, islice
 
-from barnabas.broker.telemetry import REPORTER
+from barnabas.broker.parts import TELEMETRY_REPORTER
 from running.plan import Plan
 from running.seed import SeedReport, run_plan
 from running.swarm import draw_plan
@@ -35,7 +35,7 @@ def busy_plan(seed: int) -> Plan:
     faults = (*plan.nemesis, *("hostile",) * len(plan.nemesis))
     conditions = (*plan.condition, f"faults-at-once={AT_ONCE}", "hostile-pause=0.004")
     # Brokers serve telemetry only with its receiver.
-    settings = (*plan.settings, f"metric.reporters={REPORTER}")
+    settings = (*plan.settings, f"metric.reporters={TELEMETRY_REPORTER}")
     return replace(plan, nemesis=faults, interval=2.0, condition=conditions, settings=settings)
 
 

@@ -12,21 +12,16 @@ committed. A decision that was begun before leadership was lost must not be cont
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from barnabas.kraft.controller import (
-    acls,
     brokers,
-    client_quotas,
     configs,
-    delegation_tokens,
-    features,
     leader_elections,
     partitions,
     producer_ids,
-    reassignment,
-    scram,
     topic_deletion,
     topics,
 )
@@ -53,33 +48,14 @@ from barnabas.kraft.metadata.delta import MetadataDelta
 from barnabas.kraft.metadata.features import ELR_VERSION, METADATA_VERSION
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.kraft.metadata.loader import MetadataLoader
+from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from barnabas.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
-from barnabas.protocol.messages.alter_configs import AlterConfigsRequest
-from barnabas.protocol.messages.alter_partition import AlterPartitionRequest
-from barnabas.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from barnabas.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from barnabas.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
-from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest
-from barnabas.protocol.messages.controller_registration import ControllerRegistrationRequest
-from barnabas.protocol.messages.create_acls import CreateAclsRequest
-from barnabas.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
-from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest
-from barnabas.protocol.messages.create_topics import CreateTopicsRequest
-from barnabas.protocol.messages.delete_acls import DeleteAclsRequest
-from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
-from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest
-from barnabas.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from barnabas.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from barnabas.protocol.messages.metadata_log import AbortTransactionRecord, FeatureLevelRecord
-from barnabas.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
-from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from barnabas.protocol.messages.update_features import UpdateFeaturesRequest
 from barnabas.protocol.refusals import refusal_of
 from barnabas.protocol.schema import Message
 from barnabas.runtime.at_once import Stepwise
+from barnabas.runtime.late import Late
 from barnabas.runtime.world import Chance
 
 log = logging.getLogger("kraft.controller")
@@ -87,31 +63,40 @@ log = logging.getLogger("kraft.controller")
 LARGE = 100
 """A request that names more topics, partitions or configs is refused away from the event loop."""
 
-COMMANDS: dict[type[Message], Command] = {
-    CreateTopicsRequest: topics.create_topics,
-    DeleteTopicsRequest: topic_deletion.delete_topics,
-    CreatePartitionsRequest: topics.create_partitions,
-    AlterConfigsRequest: configs.alter_configs,
-    IncrementalAlterConfigsRequest: configs.incremental_alter_configs,
-    ElectLeadersRequest: leader_elections.elect_leaders,
-    AlterPartitionRequest: partitions.alter_partition,
-    AlterPartitionReassignmentsRequest: reassignment.alter_partition_reassignments,
-    AssignReplicasToDirsRequest: partitions.assign_replicas_to_dirs,
-    UpdateFeaturesRequest: features.update_features,
-    AllocateProducerIdsRequest: producer_ids.allocate_producer_ids,
-    BrokerRegistrationRequest: brokers.register_broker,
-    BrokerHeartbeatRequest: brokers.broker_heartbeat,
-    UnregisterBrokerRequest: brokers.unregister_broker,
-    ControllerRegistrationRequest: brokers.register_controller,
-    AlterUserScramCredentialsRequest: scram.alter_user_scram_credentials,
-    AlterClientQuotasRequest: client_quotas.alter_client_quotas,
-    CreateDelegationTokenRequest: delegation_tokens.create_delegation_token,
-    RenewDelegationTokenRequest: delegation_tokens.renew_delegation_token,
-    ExpireDelegationTokenRequest: delegation_tokens.expire_delegation_token,
-    CreateAclsRequest: acls.create_acls,
-    DeleteAclsRequest: acls.delete_acls,
+COMMANDS: Mapping[ApiKey, Command] = {
+    ApiKey.CREATE_TOPICS: topics.create_topics,
+    ApiKey.DELETE_TOPICS: topic_deletion.delete_topics,
+    ApiKey.CREATE_PARTITIONS: topics.create_partitions,
+    ApiKey.ALTER_CONFIGS: configs.alter_configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.incremental_alter_configs,
+    ApiKey.ELECT_LEADERS: leader_elections.elect_leaders,
+    ApiKey.ALTER_PARTITION: partitions.alter_partition,
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS: partitions.assign_replicas_to_dirs,
+    ApiKey.ALLOCATE_PRODUCER_IDS: producer_ids.allocate_producer_ids,
+    ApiKey.BROKER_REGISTRATION: brokers.register_broker,
+    ApiKey.BROKER_HEARTBEAT: brokers.broker_heartbeat,
+    ApiKey.UNREGISTER_BROKER: brokers.unregister_broker,
+    ApiKey.CONTROLLER_REGISTRATION: brokers.register_controller,
 }
 """The decision of the active controller for each request."""
+
+LATE_COMMANDS: Mapping[ApiKey, Late[Any]] = {
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Late("barnabas.kraft.controller.reassignment:alter_partition_reassignments"),
+    ApiKey.UPDATE_FEATURES: Late("barnabas.kraft.controller.features:update_features"),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Late("barnabas.kraft.controller.scram:alter_user_scram_credentials"),
+    ApiKey.ALTER_CLIENT_QUOTAS: Late("barnabas.kraft.controller.client_quotas:alter_client_quotas"),
+    ApiKey.CREATE_DELEGATION_TOKEN: Late("barnabas.kraft.controller.delegation_tokens:create_delegation_token"),
+    ApiKey.RENEW_DELEGATION_TOKEN: Late("barnabas.kraft.controller.delegation_tokens:renew_delegation_token"),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Late("barnabas.kraft.controller.delegation_tokens:expire_delegation_token"),
+    ApiKey.CREATE_ACLS: Late("barnabas.kraft.controller.acls:create_acls"),
+    ApiKey.DELETE_ACLS: Late("barnabas.kraft.controller.acls:delete_acls"),
+}
+"""Decisions that few clusters need. `load_commands` loads them, or the shell before the first of them."""
+
+
+def load_commands() -> None:
+    for late in LATE_COMMANDS.values():
+        late.load()
 
 
 class QuorumController:
@@ -232,7 +217,9 @@ class QuorumController:
         is_large = True
         try:
             is_large = (yield from count_named(request, state.pace)) > LARGE
-            result = COMMANDS[type(request)](state, request, version)
+            key = ApiKey(request.API_KEY)
+            command = COMMANDS.get(key) or LATE_COMMANDS[key].maker()
+            result = command(state, request, version)
             if isinstance(result, Generator):
                 result = yield from result
             return _finished(state, result)

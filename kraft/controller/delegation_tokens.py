@@ -9,6 +9,7 @@ from collections.abc import Generator
 from copy import copy
 
 from barnabas.kraft.controller.state import ControllerResult, ControllerState, Steps
+from barnabas.kraft.controller.token_sweep import is_expired, note_token
 from barnabas.kraft.metadata.delegation_tokens import token_hmac
 from barnabas.kraft.metadata.features import DELEGATION_TOKENS_SINCE
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -23,12 +24,9 @@ from barnabas.protocol.messages.expire_delegation_token import (
 from barnabas.protocol.messages.metadata_log import DelegationTokenRecord, RemoveDelegationTokenRecord
 from barnabas.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 from barnabas.protocol.primitives import INT64_MAX, uuid_to_string
-from barnabas.protocol.schema import Message
-from barnabas.runtime.decisions import DecisionKind, cut
 from barnabas.runtime.identity import USER, Principal
 from barnabas.runtime.uuids import random_uuid
 
-MAX_SWEPT_AT_ONCE = 1000
 REQUESTER_SINCE = 3
 """Version of CreateDelegationToken with the requester in its response."""
 
@@ -82,7 +80,7 @@ def create_delegation_token(
         expiration_timestamp=response.expiry_timestamp_ms,
         token_id=response.token_id,
     )
-    _note(state, record, "is created")
+    note_token(state, record, "is created")
     return ControllerResult(response, [record])
 
 
@@ -93,7 +91,7 @@ def renew_delegation_token(
     now_ms = state.asked.at_ms
     try:
         token = yield from _token(state, bytes(request.hmac))
-        if _is_expired(token, now_ms):
+        if is_expired(token, now_ms):
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
         _check_may_renew(token, state.asked.by)
     except KafkaError as error:
@@ -102,7 +100,7 @@ def renew_delegation_token(
     if request.renew_period_ms > 0:
         period_ms = min(period_ms, request.renew_period_ms)
     expiry_ms = min(token.max_timestamp, _sum(now_ms, period_ms))
-    _note(state, token, "is renewed")
+    note_token(state, token, "is renewed")
     return ControllerResult(
         RenewDelegationTokenResponse(expiry_timestamp_ms=expiry_ms), [_with_expiry(token, expiry_ms)]
     )
@@ -117,34 +115,20 @@ def expire_delegation_token(
         token = yield from _token(state, bytes(request.hmac))
         _check_may_renew(token, state.asked.by)
         if request.expiry_time_period_ms < 0:
-            _note(state, token, "is removed")
+            note_token(state, token, "is removed")
             return ControllerResult(
                 ExpireDelegationTokenResponse(expiry_timestamp_ms=now_ms),
                 [RemoveDelegationTokenRecord(token_id=token.token_id)],
             )
-        if _is_expired(token, now_ms):
+        if is_expired(token, now_ms):
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
     except KafkaError as error:
         return ControllerResult(ExpireDelegationTokenResponse(error_code=error.code))
     expiry_ms = min(token.max_timestamp, _sum(now_ms, request.expiry_time_period_ms))
-    _note(state, token, "gets another expiry")
+    note_token(state, token, "gets another expiry")
     return ControllerResult(
         ExpireDelegationTokenResponse(expiry_timestamp_ms=expiry_ms), [_with_expiry(token, expiry_ms)]
     )
-
-
-def sweep_expired_tokens(state: ControllerState) -> Steps[list[Message]]:
-    """Remove expired tokens, some at a time."""
-    records: list[Message] = []
-    for token in state.image.others.delegation_tokens.values():
-        if _is_expired(token, state.asked.at_ms):
-            records.append(RemoveDelegationTokenRecord(token_id=token.token_id))
-            _note(state, token, "is removed", cause="it is expired")
-            if len(records) >= MAX_SWEPT_AT_ONCE:
-                break
-        if state.pace.is_full():
-            yield None
-    return records
 
 
 def _check_enabled(state: ControllerState) -> None:
@@ -174,10 +158,6 @@ def _check_may_renew(token: DelegationTokenRecord, principal: Principal) -> None
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
 
 
-def _is_expired(token: DelegationTokenRecord, now_ms: int) -> bool:
-    return min(token.max_timestamp, token.expiration_timestamp) < now_ms
-
-
 def _with_expiry(token: DelegationTokenRecord, expiry_ms: int) -> DelegationTokenRecord:
     changed = copy(token)
     changed.expiration_timestamp = expiry_ms
@@ -186,12 +166,3 @@ def _with_expiry(token: DelegationTokenRecord, expiry_ms: int) -> DelegationToke
 
 def _sum(now_ms: int, period_ms: int) -> int:
     return min(now_ms + period_ms, INT64_MAX)
-
-
-def _note(state: ControllerState, token: DelegationTokenRecord, done: str, cause: str = "") -> None:
-    state.notes.note(
-        DecisionKind.LIFECYCLE,
-        f"token {token.token_id}",
-        f"the delegation token {token.token_id} of {cut(token.owner)} {done}",
-        cause=cause or f"{cut(str(state.asked.by))} asked for it",
-    )

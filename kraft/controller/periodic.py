@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from barnabas.kraft.controller.brokers import fence_stale_brokers, next_session_check_ms
-from barnabas.kraft.controller.delegation_tokens import MAX_SWEPT_AT_ONCE, sweep_expired_tokens
 from barnabas.kraft.controller.effective_configs import unclean_leader_election
 from barnabas.kraft.controller.leader_elections import elect_leader
 from barnabas.kraft.controller.partition_change import Election
 from barnabas.kraft.controller.partition_notes import note_change
 from barnabas.kraft.controller.partitions import UNCLEAN_ELECTION, change_of, find_partitions, leaderless_partitions
 from barnabas.kraft.controller.state import ControllerResult, ControllerState, Steps
+from barnabas.kraft.controller.token_sweep import MAX_SWEPT_AT_ONCE, sweep_expired_tokens
 from barnabas.protocol.messages.metadata_log import NoOpRecord
 from barnabas.protocol.schema import Message
 

@@ -6,21 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from barnabas.kraft.controller.state import MAX_RECORDS_PER_OPERATION, Pace, Steps
+from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
-from barnabas.protocol.messages.alter_configs import AlterConfigsRequest
-from barnabas.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from barnabas.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest
 from barnabas.protocol.messages.controller_registration import ControllerRegistrationRequest
-from barnabas.protocol.messages.create_acls import CreateAclsRequest
-from barnabas.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
-from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest
-from barnabas.protocol.messages.create_topics import CreateTopicsRequest
-from barnabas.protocol.messages.delete_acls import DeleteAclsRequest
-from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
-from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest
-from barnabas.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from barnabas.protocol.schema import Message
 
 MAX_LISTED = 1000
@@ -37,41 +26,41 @@ def _configs(request: Any) -> Iterator[int]:
     return (max(1, len(resource.configs)) for resource in request.resources)
 
 
-_COUNTS: dict[type[Message], Callable[[Any], Iterator[int]]] = {
-    CreateTopicsRequest: lambda request: (1 + len(topic.configs) for topic in request.topics),
-    DeleteTopicsRequest: lambda request: iter((len(request.topics), len(request.topic_names))),
-    CreatePartitionsRequest: lambda request: iter((len(request.topics),)),
-    ElectLeadersRequest: lambda request: _partitions(request.topic_partitions),
-    AlterPartitionReassignmentsRequest: lambda request: _partitions(request.topics),
-    CreateAclsRequest: lambda request: iter((len(request.creations),)),
-    DeleteAclsRequest: lambda request: iter((len(request.filters),)),
-    AlterConfigsRequest: _configs,
-    IncrementalAlterConfigsRequest: _configs,
-    AlterUserScramCredentialsRequest: lambda request: iter((len(request.deletions), len(request.upsertions))),
-    AlterClientQuotasRequest: lambda request: (max(1, len(it.ops), len(it.entity)) for it in request.entries),
-    CreateDelegationTokenRequest: lambda request: iter((len(request.renewers),)),
+_COUNTS: dict[int, Callable[[Any], Iterator[int]]] = {
+    ApiKey.CREATE_TOPICS: lambda request: (1 + len(topic.configs) for topic in request.topics),
+    ApiKey.DELETE_TOPICS: lambda request: iter((len(request.topics), len(request.topic_names))),
+    ApiKey.CREATE_PARTITIONS: lambda request: iter((len(request.topics),)),
+    ApiKey.ELECT_LEADERS: lambda request: _partitions(request.topic_partitions),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda request: _partitions(request.topics),
+    ApiKey.CREATE_ACLS: lambda request: iter((len(request.creations),)),
+    ApiKey.DELETE_ACLS: lambda request: iter((len(request.filters),)),
+    ApiKey.ALTER_CONFIGS: _configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _configs,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda request: iter((len(request.deletions), len(request.upsertions))),
+    ApiKey.ALTER_CLIENT_QUOTAS: lambda request: (max(1, len(it.ops), len(it.entity)) for it in request.entries),
+    ApiKey.CREATE_DELEGATION_TOKEN: lambda request: iter((len(request.renewers),)),
 }
 """The topics, partitions, configs, users or quotas that a request of a client names; the sum is their number."""
 
 _OTHERS = "topics, partitions or configs"
-_NOUNS: dict[type[Message], str] = {
-    AlterUserScramCredentialsRequest: "credentials",
-    AlterClientQuotasRequest: "quotas",
-    CreateDelegationTokenRequest: "renewers",
+_NOUNS: dict[int, str] = {
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "credentials",
+    ApiKey.ALTER_CLIENT_QUOTAS: "quotas",
+    ApiKey.CREATE_DELEGATION_TOKEN: "renewers",
 }
 
 
 def count_named(request: Message, pace: Pace) -> Steps[int]:
     """The number of topics, partitions or configs that the request names. Raises KafkaError POLICY_VIOLATION for more
     than one operation may change, and INVALID_REGISTRATION for a registration that no node sends."""
-    counts = _COUNTS.get(type(request))
+    counts = _COUNTS.get(request.API_KEY)
     named = 0
     for index, count in enumerate(() if counts is None else counts(request), 1):
         named += count
         if named > MAX_RECORDS_PER_OPERATION:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"the request names more than {MAX_RECORDS_PER_OPERATION} {_NOUNS.get(type(request), _OTHERS)}",
+                f"the request names more than {MAX_RECORDS_PER_OPERATION} {_NOUNS.get(request.API_KEY, _OTHERS)}",
             )
         if index % COUNTED_PER_ITEM == 0 and pace.is_full():
             yield None

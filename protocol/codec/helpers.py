@@ -87,8 +87,12 @@ def read_unknown_tags(b: Any, p: int, e: int, count: int) -> tuple[dict[int, byt
 
 def read_tag(b: Any, p: int, e: int, last: int) -> tuple[int, int, int]:
     """(tag, start, end) of the tagged field at `p`; tags must rise from `last`."""
-    tag, p = read_varint(b, p)
-    size, p = read_varint(b, p)
+    tag, size = b[p], b[p + 1]
+    if tag < 0x80 and size < 0x80:
+        p += 2
+    else:
+        tag, p = read_varint(b, p)
+        size, p = read_varint(b, p)
     if tag <= last:
         raise MalformedMessage("tagged fields are not in rising order")
     if size > e - p:
@@ -116,7 +120,12 @@ def put_tags(c: bytearray, p: int, known: list[tuple[int, bytes]], unknown: dict
         known = sorted([*known, *unknown.items()])
     p = put_varint(c, p, len(known))
     for tag, data in known:
-        p = put_varint(c, put_varint(c, p, tag), len(data))
-        c[p : p + len(data)] = data
-        p += len(data)
+        size = len(data)
+        if tag < 128 and size < 128:
+            c[p], c[p + 1] = tag, size
+            p += 2
+        else:
+            p = put_varint(c, put_varint(c, p, tag), size)
+        c[p : p + size] = data
+        p += size
     return p

@@ -11,9 +11,8 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from crc32c import crc32c
-
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.crc import crc32c
 
 BATCH_HEADER_BYTES = 61
 OFFSET_AND_SIZE_BYTES = 12
@@ -30,6 +29,8 @@ LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
+MARKER_BITS = CONTROL_BIT | TRANSACTIONAL_BIT
+"""Both are set in a control batch that ends a transaction."""
 
 MAX_INT32 = 0x7FFF_FFFF
 HEADER_STRUCT = struct.Struct(">qiibIhiqqqhii")
@@ -115,7 +116,7 @@ class BatchHeader(NamedTuple):
     @property
     def is_marker(self) -> bool:
         """True for a control batch that ends a transaction. Those of delayed delivery have no transaction."""
-        return self.attributes & (CONTROL_BIT | TRANSACTIONAL_BIT) == CONTROL_BIT | TRANSACTIONAL_BIT
+        return self.attributes & MARKER_BITS == MARKER_BITS
 
     @property
     def has_delete_horizon(self) -> bool:

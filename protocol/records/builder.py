@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict, Unpack
 
-from crc32c import crc32c
-
 from barnabas.protocol.records.batch import (
     ATTRIBUTES_POSITION,
     BATCH_HEADER_BYTES,
@@ -25,6 +23,7 @@ from barnabas.protocol.records.batch import (
     TRANSACTIONAL_BIT,
     BatchHeader,
 )
+from barnabas.protocol.records.crc import crc32c
 from barnabas.protocol.records.layout import Fields, lay_out, record_size_bytes
 
 __all__ = ["BatchOptions", "build_batch", "build_empty_batch", "record_size_bytes"]

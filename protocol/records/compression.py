@@ -35,6 +35,8 @@ _CHUNK_BYTES = 1 << 20
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + (1).to_bytes(4, "big") + (1).to_bytes(4, "big")
 _XERIAL_BLOCK_BYTES = 32 * 1024
+_XERIAL_MOST_SMALL_BLOCKS = 4_096
+"""Blocks that a stream may have besides those of the usual size: each costs a microsecond, however small it is."""
 _SNAPPY_MAX_RATIO = 64
 """A snappy copy makes at most 64 bytes, so a claim beyond this ratio is a lie not worth the memory."""
 _ZSTD_MAX_WINDOW_BYTES = 1 << 27
@@ -111,12 +113,14 @@ def _decompress_snappy(data: bytes | memoryview, limit_bytes: int) -> bytes:
     view = memoryview(data)
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return _decompress_snappy_block(view, limit_bytes)
-    parts = []
+    parts: list[bytes] = []
     remaining = limit_bytes
     position = len(_XERIAL_HEADER)
     if len(view) < position:
         raise CorruptBatch("snappy: the head is cut short")
     while position < len(view):
+        if len(parts) >= _XERIAL_MOST_SMALL_BLOCKS + (limit_bytes - remaining) // _XERIAL_BLOCK_BYTES:
+            raise CorruptBatch(f"snappy: more than {_XERIAL_MOST_SMALL_BLOCKS} small blocks")
         start = position + 4
         position = start + int.from_bytes(view[position:start], "big")
         if position > len(view) or position == start:

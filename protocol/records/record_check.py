@@ -70,11 +70,12 @@ class RecordCheck:
         "_errors",
         "_errors_found",
         "_header",
+        "_highest",
         "_is_well_formed",
         "_keyless",
         "_limits",
+        "_lowest",
         "_next",
-        "_now_ms",
         "_partition",
         "_position",
         "_reach",
@@ -92,7 +93,6 @@ class RecordCheck:
         self._buffer = buffer
         self._header = header
         self._limits = limits
-        self._now_ms = now_ms
         self._partition = partition
         self._data: bytes | None = None
         self._position = 0
@@ -105,6 +105,10 @@ class RecordCheck:
         self._errors: list[tuple[int, str]] = []
         self._errors_found = 0
         self._timestamps_are_wrong = False
+        self._lowest, self._highest = _INT64_MIN, _INT64_MAX
+        """The first and the last timestamp that are allowed."""
+        if not limits.log_append_time:
+            self._lowest, self._highest = limits.earliest(now_ms), limits.latest(now_ms)
 
     @property
     def is_compressed(self) -> bool:
@@ -116,12 +120,13 @@ class RecordCheck:
         assert self._data is not None, "the records are not unfolded"
         return self._data
 
-    def unfold(self, limit_bytes: int) -> int:
+    def unfold(self, limit_bytes: int | None = None) -> int:
         """Decompress the records; returns their size in bytes. `UnfoldsTooFar` if that is more than `limit_bytes`
         and less than the topic allows."""
         allowed = self._limits.unfolded_limit_bytes
+        limit_bytes = allowed if limit_bytes is None else min(limit_bytes, allowed)
         try:
-            self._data = payload_of(self._buffer, self._header, 0, min(limit_bytes, allowed))
+            self._data = payload_of(self._buffer, self._header, 0, limit_bytes)
         except UnfoldsTooFar:
             if limit_bytes < allowed:
                 raise
@@ -164,21 +169,15 @@ class RecordCheck:
     def _are_all_taken(self) -> bool:
         """True if no record can be refused. If in doubt, False."""
         base, reach = self._header.base_timestamp, self._reach
-        lowest, highest = self._timestamps()
-        return lowest <= base - reach and base + reach <= highest and not (self._keyless and self._limits.keys_required)
-
-    def _timestamps(self) -> tuple[int, int]:
-        """The first and the last timestamp that are allowed."""
-        if self._limits.log_append_time:
-            return _INT64_MIN, _INT64_MAX
-        return self._limits.earliest(self._now_ms), self._limits.latest(self._now_ms)
+        are_in_time = self._lowest <= base - reach and base + reach <= self._highest
+        return are_in_time and not (self._keyless and self._limits.keys_required)
 
     def _find_refused(self, steps: int) -> bool:
         """Search at most so many more records for those that the topic refuses; True if all are searched."""
         data, header = self._data, self._header
         assert data is not None
         base, keyed = header.base_timestamp, self._limits.keys_required
-        lowest, highest = self._timestamps()
+        lowest, highest = self._lowest, self._highest
         stop = min(self._next + steps, header.records_count)
         while self._next < stop:
             passed, self._position, delta, timestamp_delta, has_key = scan.seek(

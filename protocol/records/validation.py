@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import (
+    COMPRESSION_MASK,
     CONTROL_BIT,
     LOG_APPEND_TIME_BIT,
+    NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    OFFSET_AND_SIZE_BYTES,
     BatchHeader,
     CorruptBatch,
     crc_is_valid,
@@ -33,20 +36,21 @@ def validate_produce(
     if not batches:
         raise _invalid("a produce request must have one record batch per partition")
     position, header = batches[0]
+    codec, size_bytes = header.attributes & COMPRESSION_MASK, header.batch_length + OFFSET_AND_SIZE_BYTES
     if header.magic != 2:
         raise _invalid(f"magic {header.magic} in a produce request; it must be 2")
-    if header.compression == Compression.ZSTD and produce_version < FIRST_PRODUCE_VERSION_WITH_ZSTD:
+    if codec == Compression.ZSTD and produce_version < FIRST_PRODUCE_VERSION_WITH_ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version 7, not {produce_version}")
     if len(batches) > 1:
         raise _invalid(f"{len(batches)} record batches for one partition; there must be one")
-    if header.size_bytes != len(buffer):
-        raise CorruptBatch(f"{len(buffer) - header.size_bytes} bytes after the record batch")
+    if size_bytes != len(buffer):
+        raise CorruptBatch(f"{len(buffer) - size_bytes} bytes after the record batch")
     if header.base_offset != 0:
         raise _invalid(f"the base offset of a produced batch is {header.base_offset}; it must be 0")
-    if header.size_bytes > limits.max_message_bytes:
+    if size_bytes > limits.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"a batch of {header.size_bytes} bytes; max.message.bytes is {limits.max_message_bytes}",
+            f"a batch of {size_bytes} bytes; max.message.bytes is {limits.max_message_bytes}",
         )
     if not crc_is_valid(buffer, position, header):
         raise CorruptBatch("the CRC of the batch does not match")
@@ -59,13 +63,14 @@ def validate_produce(
 
 
 def _validate_header(header: BatchHeader) -> None:
-    if header.compression > Compression.ZSTD:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression {header.compression}")
+    codec = header.attributes & COMPRESSION_MASK
+    if codec > Compression.ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression {codec}")
     if header.records_count <= 0 or header.records_count != header.last_offset_delta + 1:
         raise _invalid(f"{header.records_count} records, but last offset delta {header.last_offset_delta}")
     if header.attributes & CONTROL_BIT:
         raise _invalid("clients may not write control records")
-    if header.has_producer_id and header.base_sequence <= NO_SEQUENCE:
+    if header.producer_id > NO_PRODUCER_ID and header.base_sequence <= NO_SEQUENCE:
         raise _invalid(f"base sequence {header.base_sequence} with producer id {header.producer_id}")
 
 

@@ -8,7 +8,7 @@ comes faster than its address allows is held for a while and closed; it does not
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from barnabas.runtime.quotas.rate import Average, QuotaWindows, Rate
@@ -40,6 +40,8 @@ class ConnectionQuotas:
         """May be replaced at any time."""
         self.ip_limit: Callable[[str], float | None] = lambda _host: None
         """Connections per second that an address may open."""
+        self.names: Mapping[str, str] = {}
+        """By address, the name by which `max.connections.per.ip.overrides` has it."""
         self._windows = QuotaWindows(limits.quota_window_num, limits.quota_window_ms)
         self._clock = clock
         self.node_rate = Rate(self._windows)
@@ -73,7 +75,8 @@ class ConnectionQuotas:
     def limit_of(self, host: str) -> int:
         """The most connections that an address may have."""
         limits = self.limits
-        return limits.max_connections_per_ip_overrides.get(host, limits.max_connections_per_ip)
+        name = self.names.get(host, host)
+        return limits.max_connections_per_ip_overrides.get(name, limits.max_connections_per_ip)
 
     def opened(self, listener: str, host: str) -> bool:
         """Count a connection, unless its address has too many."""

@@ -10,8 +10,8 @@ import trio
 
 from barnabas.protocol.sasl.mechanism import Authenticated, ServerMechanisms
 from barnabas.protocol.sasl.session import Action, Now, Reaction, SaslSession, SaslState, SessionRules
+from barnabas.runtime.families import Family
 from barnabas.runtime.identity import ANONYMOUS, Principal
-from barnabas.runtime.metrics import Family
 from barnabas.runtime.request import AnswerSlot
 from barnabas.runtime.sasl.options import SaslOptions
 from barnabas.runtime.security import ListenerSecurity, Secured

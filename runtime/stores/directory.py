@@ -20,8 +20,8 @@ from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import trio
-from crc32c import crc32c
 
+from barnabas.protocol.records.crc import crc32c
 from barnabas.runtime.object_store import (
     NoSuchObject,
     ObjectExists,

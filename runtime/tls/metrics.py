@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from barnabas.runtime.metrics import Family
+from barnabas.runtime.families import Family
 from barnabas.runtime.tls.listener import TlsListenerSecurity
 from barnabas.runtime.tls.reload import TlsHolder
 

@@ -114,7 +114,7 @@ def test_a_session_looks_only_where_something_happened() -> None:
 
     quiet = broker.open(request((session_id, 2)))
     assert to_read(quiet) == []
-    assert sessions.changed(LOGS, "logs", 1) == [session_id]
+    assert [each.id for each in sessions.changed(LOGS, "logs", 1)] == [session_id]
     assert to_read(quiet) == [(LOGS, 1)], "also while the request waits"
     read = [(LOGS, PartitionData(partition_index=1, high_watermark=100, log_start_offset=0, records=b"r"))]
     assert quiet.finish(read, 0) == read

@@ -10,7 +10,7 @@ import pytest
 from barnabas.broker.metrics import LOGS_IN_A_STEP, log_families, waiting_families
 from barnabas.kraft.metadata.image import PartitionImage, TopicImage, TopicsImage
 from barnabas.kraft.metrics import PARTITIONS_IN_A_STEP, _count_partitions
-from barnabas.runtime.metrics import Family
+from barnabas.runtime.families import Family
 
 pytestmark = pytest.mark.feature("OB-04", "OP-08")
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 import gzip
 import random
 import struct
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.telemetry import Asker, ClientTelemetry, Software
-from barnabas.kraft.metadata.image import CLIENT_METRICS_RESOURCE
+from barnabas.broker.telemetry import Asker, ClientTelemetry, Software, Subscription, read_subscription
+from barnabas.kraft.metadata.image import CLIENT_METRICS_RESOURCE, TOPIC_RESOURCE
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
 from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest
 from barnabas.protocol.otlp import MAX_BYTES as MOST_READ_BYTES
 from barnabas.protocol.otlp import MAX_POINTS, MalformedTelemetry, Point, read_metrics
 from barnabas.protocol.primitives import ZERO_UUID, uuid_to_string
+from barnabas.runtime.metrics import render
+from simulation.invariants.work import MOST_CALLS
 
 MAX_BYTES = 10_000
 JAVA = Asker("till-7", "10.0.0.7", Software("apache-kafka-java", "4.3.0"))
@@ -61,6 +65,27 @@ def telemetry(**configs: dict[str, str]) -> ClientTelemetry:
 ALL = {"metrics": "*", "interval.ms": "1000"}
 
 
+def carried_out(steps: Generator[Callable[[], Any] | None, Any, Any]) -> Any:
+    """The result of all steps, with their work."""
+    resume: Callable[[], Callable[[], Any] | None] = partial(next, steps)
+    while True:
+        try:
+            work = resume()
+        except StopIteration as end:
+            return end.value
+        try:
+            resume = partial(steps.send, None if work is None else work())
+        except MalformedTelemetry as error:
+            resume = partial(steps.throw, error)
+
+
+def get(by: ClientTelemetry, instance_id: bytes, asker: Asker, now_ms: int) -> GetTelemetrySubscriptionsResponse:
+    """Raises KafkaError."""
+    answer = carried_out(by.get(instance_id, asker, now_ms))
+    assert isinstance(answer, GetTelemetrySubscriptionsResponse)
+    return answer
+
+
 def push(
     to: ClientTelemetry, got: GetTelemetrySubscriptionsResponse, data: bytes, now_ms: int, **changes: object
 ) -> ErrorCode:
@@ -70,19 +95,11 @@ def push(
     )
     for name, value in changes.items():
         setattr(request, name, value)
-    steps = to.push(request, JAVA, now_ms)
-    resume: Callable[[], Callable[[], object] | None] = partial(next, steps)
     try:
-        while (work := resume()) is not None:
-            try:
-                resume = partial(steps.send, work())
-            except MalformedTelemetry as error:
-                resume = partial(steps.throw, error)
-        raise AssertionError("a push has one step of work")
-    except StopIteration:
-        return ErrorCode.NONE
+        carried_out(to.push(request, JAVA, now_ms))
     except KafkaError as error:
         return error.code
+    return ErrorCode.NONE
 
 
 def pushed_values(by: ClientTelemetry, now_ms: int) -> dict[tuple[str, ...], float]:
@@ -90,7 +107,7 @@ def pushed_values(by: ClientTelemetry, now_ms: int) -> dict[tuple[str, ...], flo
     return {
         (family.name, *labels): value  # type: ignore[misc]
         for family in by.families(now_ms)
-        if family.name.startswith("kafka_client_")
+        if family is not None and family.name.startswith("kafka_client_")
         for labels, value in family.samples
     }
 
@@ -107,20 +124,20 @@ def test_clients_are_asked_for_what_matches_them() -> None:
         by_port={"metrics": "*", "match": "client_source_port=.*"},
         broken={"metrics": "*", "match": "client_id=(("},
     )
-    got = asked.get(ZERO_UUID, JAVA, 0)
+    got = get(asked, ZERO_UUID, JAVA, 0)
     assert got.requested_metrics == ["org.apache.kafka.producer.", "org.apache.kafka.consumer."]
     assert (got.push_interval_ms, got.telemetry_max_bytes) == (5_000, MAX_BYTES)
     assert got.accepted_compression_types == [4, 3, 1, 2] and got.client_instance_id != ZERO_UUID
-    other = asked.get(ZERO_UUID, Asker("other", "10.0.0.8", Software()), 0)
+    other = get(asked, ZERO_UUID, Asker("other", "10.0.0.8", Software()), 0)
     assert (other.requested_metrics, other.push_interval_ms) == (["*"], 300_000)
-    nobody = asked.get(ZERO_UUID, Asker("x", "10.0.0.9", Software()), 0)
+    nobody = get(asked, ZERO_UUID, Asker("x", "10.0.0.9", Software()), 0)
     assert (nobody.requested_metrics, nobody.push_interval_ms) == ([], 300_000)
 
 
 @pytest.mark.feature("OB-05")
 def test_pushed_metrics_are_served_to_prometheus() -> None:
     receiver = telemetry(all=ALL)
-    got = receiver.get(ZERO_UUID, JAVA, 0)
+    got = get(receiver, ZERO_UUID, JAVA, 0)
     whose = ("till-7", uuid_to_string(got.client_instance_id))
     data = pushed(
         metric("org.apache.kafka.producer.record.send.total", 7.0, temporality=2),
@@ -138,7 +155,7 @@ def test_pushed_metrics_are_served_to_prometheus() -> None:
 
 def test_delta_metrics_are_added_up() -> None:
     receiver = telemetry(all=ALL)
-    got = receiver.get(ZERO_UUID, JAVA, 0)
+    got = get(receiver, ZERO_UUID, JAVA, 0)
     for turn in range(3):
         data = pushed(metric("a", 2.0, temporality=1), metric("b", 2.0))
         assert push(receiver, got, data, 1_000 * turn) is ErrorCode.NONE
@@ -148,9 +165,9 @@ def test_delta_metrics_are_added_up() -> None:
 @pytest.mark.feature("OB-05")
 def test_a_client_that_pushes_too_early_is_throttled() -> None:
     receiver = telemetry(all=ALL)
-    got = receiver.get(ZERO_UUID, JAVA, 0)
+    got = get(receiver, ZERO_UUID, JAVA, 0)
     with pytest.raises(KafkaError) as refused:
-        receiver.get(got.client_instance_id, JAVA, 999)
+        get(receiver, got.client_instance_id, JAVA, 999)
     assert refused.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert push(receiver, got, b"", 10) is ErrorCode.NONE, "the first may come at any time"
     assert push(receiver, got, b"", 1_009) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
@@ -162,10 +179,10 @@ def test_a_client_that_pushes_too_early_is_throttled() -> None:
 @pytest.mark.feature("OB-05")
 def test_a_changed_subscription_is_learned_at_once() -> None:
     receiver = telemetry(all=ALL)
-    got = receiver.get(ZERO_UUID, JAVA, 0)
+    got = get(receiver, ZERO_UUID, JAVA, 0)
     receiver.configs_are({(CLIENT_METRICS_RESOURCE, "all"): {"metrics": "other.", "interval.ms": "2000"}})
     assert push(receiver, got, b"", 10) is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
-    again = receiver.get(got.client_instance_id, JAVA, 11)
+    again = get(receiver, got.client_instance_id, JAVA, 11)
     assert (again.requested_metrics, again.push_interval_ms) == (["other."], 2_000)
     assert again.client_instance_id == got.client_instance_id and again.subscription_id != got.subscription_id
     assert push(receiver, again, b"", 12) is ErrorCode.NONE
@@ -191,7 +208,7 @@ def test_a_changed_subscription_is_learned_at_once() -> None:
 )
 def test_invalid_pushes_are_refused(data: bytes, changes: dict[str, object], error: ErrorCode) -> None:
     receiver = telemetry(all=ALL)
-    got = receiver.get(ZERO_UUID, JAVA, 0)
+    got = get(receiver, ZERO_UUID, JAVA, 0)
     assert push(receiver, got, data, 10, **changes) is error
     assert pushed_values(receiver, 11) == {}
 
@@ -201,8 +218,80 @@ def test_the_memory_of_pushes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     receiver = telemetry(all=ALL)
     data = pushed(*[metric(f"m{number}", 1.0) for number in range(10)])
     for _ in range(5):
-        assert push(receiver, receiver.get(ZERO_UUID, JAVA, 0), data, 10) is ErrorCode.NONE
+        assert push(receiver, get(receiver, ZERO_UUID, JAVA, 0), data, 10) is ErrorCode.NONE
     assert len(pushed_values(receiver, 20)) == 30
+
+
+@pytest.mark.feature("OB-05", "RP-02")
+def test_each_sample_has_the_labels_of_its_own_attributes() -> None:
+    by = telemetry(all=ALL)
+    count = 300
+    got = get(by, ZERO_UUID, JAVA, 0)
+    assert push(by, got, pushed(*[metric("m", n, {f"a{n}": "x"}) for n in range(count)]), 0) is ErrorCode.NONE
+    text = b"".join(stretch for family in by.families(0) if family is not None for stretch in render(family)).decode()
+    lines = [line for line in text.splitlines() if line.startswith("kafka_client_m{")]
+    whose = f'client_id="till-7",client_instance_id="{uuid_to_string(got.client_instance_id)}"'
+    assert lines == [f'kafka_client_m{{a{n}="x",{whose}}} {n:.1f}' for n in range(count)]
+    assert text.count("# TYPE kafka_client_m gauge") == 1, "they are one family"
+
+
+@pytest.mark.feature("OB-05", "RP-02")
+def test_values_are_put_in_order_in_steps() -> None:
+    by = telemetry(all=ALL)
+    data = pushed(*[metric(f"m{n}", 1.0) for n in range(MAX_POINTS // 10)])
+    for _ in range(100):
+        assert push(by, get(by, ZERO_UUID, JAVA, 0), data, 0) is ErrorCode.NONE
+    longest = 0
+    began = calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    families = by.families(0)
+    sys.setprofile(count)
+    try:
+        for _ in families:
+            longest, began = max(longest, calls - began), calls
+    finally:
+        sys.setprofile(None)
+    assert longest < MOST_CALLS < calls
+
+
+def test_a_point_with_very_many_attributes_is_refused() -> None:
+    with pytest.raises(MalformedTelemetry, match="more than 64 attributes"):
+        read_metrics(pushed(metric("a", 1.0, {f"a{number}": "" for number in range(65)})))
+
+
+@pytest.mark.feature("OB-05", "RP-02")
+def test_a_change_of_other_configs_reads_no_subscription_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def reading(name: str, config: Mapping[str, str]) -> Subscription | None:
+        read.append(name)
+        return read_subscription(name, config)
+
+    monkeypatch.setattr("barnabas.broker.telemetry.read_subscription", reading)
+    configs = {(CLIENT_METRICS_RESOURCE, f"s{n}"): {"metrics": "*", "match": "client_id=a.*"} for n in range(5)}
+    by = telemetry()
+    by.configs_are(configs)
+    assert read == [], "no client has asked yet"
+    for turn in range(3):
+        by.configs_are({**configs, (TOPIC_RESOURCE, "t"): {"retention.ms": str(turn)}})
+        get(by, ZERO_UUID, JAVA, 0)
+    assert sorted(read) == ["s0", "s1", "s2", "s3", "s4"]
+    by.configs_are({**configs, (CLIENT_METRICS_RESOURCE, "s3"): {"metrics": "*", "match": "client_id=till.*"}})
+    assert get(by, ZERO_UUID, JAVA, 0).requested_metrics == ["*"]
+    assert read[5:] == ["s3"]
+
+
+@pytest.mark.feature("OB-05", "RP-02")
+def test_a_long_client_id_is_matched_elsewhere() -> None:
+    by = telemetry(long={"metrics": "*", "match": f"client_id={'[a-z]?' * 50}"})
+    assert get(by, ZERO_UUID, JAVA, 0).requested_metrics == []
+    asker = Asker("abcd" * 8_000, "10.0.0.7", Software())
+    work = next(by.get(ZERO_UUID, asker, 0))
+    assert work is not None and work() is False, "the worker matches it"
 
 
 names = st.text(min_size=1, max_size=20)
@@ -225,11 +314,11 @@ def test_clients_with_long_names_drop_what_was_pushed_longest_ago() -> None:
     by = telemetry(all=ALL)
     metrics = [metric(f"m{number}", 1.0, {"label": "x" * 100_000}, 2) for number in range(10)]
     data = gzip.compress(pushed(*metrics))
-    clients = [by.get(ZERO_UUID, JAVA, 0) for _ in range(40)]
+    clients = [get(by, ZERO_UUID, JAVA, 0) for _ in range(40)]
     by._max_bytes = 1 << 20
     for got in clients:
         assert push(by, got, data, 0, compression_type=1) == ErrorCode.NONE
-    families = [family for family in by.families(0) if family.name.startswith("kafka_client_m")]
+    families = [family for family in by.families(0) if family is not None and family.name.startswith("kafka_client_m")]
     shown = {labels[1] for family in families for labels, _ in family.samples}
     assert shown == {uuid_to_string(got.client_instance_id) for got in clients[-33:]}
 

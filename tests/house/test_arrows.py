@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,9 @@ FLOORS = {
 }
 """Each room, and what it may see. Think hard before you add a word here."""
 
+LATE = re.compile(r"barnabas(\.\w+)+:\w+")
+"""The name of a late part of a node."""
+
 CLIENT_SEES = {"barnabas", "runtime", "protocol"}
 
 
@@ -32,7 +36,7 @@ def sources(place: str) -> list[Path]:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Full names that a file imports, also inside functions, but not for type checkers only.
+    """Full names that a file imports, also inside functions and late (`runtime/late.py`); not those for type checkers.
 
     A room's name stands without the package that links to it: `broker.node` for `barnabas.broker.node`.
     """
@@ -52,6 +56,8 @@ def _imports(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
             yield from (name for each in node.orelse for name in _imports(each))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and LATE.fullmatch(node.value):
+            yield node.value.replace(":", ".")
         else:
             yield from _imports(node)
 

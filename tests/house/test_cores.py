@@ -39,6 +39,12 @@ REACHING_CALLS = frozenset({"now", "today", "utcnow", "uuid1", "uuid4", "getnode
 EXCEPTIONS: dict[str, tuple[str, ...]] = {
     # Loads message modules or the table of settings, or generates code, once and for good.
     "protocol/api_keys.py": ("importlib.import_module",),
+    "runtime/late.py": ("importlib.import_module",),
+    "protocol/records/crc.py": (
+        "importlib.machinery.PathFinder",
+        "importlib.util.find_spec",
+        "importlib.util.module_from_spec",
+    ),
     "protocol/codec/source.py": ("compile", "exec"),
     "protocol/structs.py": ("exec",),
     "runtime/request_times.py": ("exec",),
@@ -61,8 +67,6 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {
     "storage/segment_swaps.py": ("threading",),
     # Runs a callback, and logs its mistake.
     "broker/purgatory.py": ("runtime.background.run_callback",),
-    # Value types of a module that also writes the page of metrics.
-    "broker/telemetry.py": ("runtime.metrics.Family", "runtime.metrics.Labels"),
     # The type `random.Random`: the stream of numbers comes from the caller.
     "barnabas/cluster/hostile/arguments.py": ("runtime.simulated.chance.Stream",),
     "barnabas/cluster/hostile/bodies.py": ("runtime.simulated.chance.Stream",),

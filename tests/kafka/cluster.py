@@ -6,7 +6,7 @@ import gc
 import random
 import shutil
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,10 @@ from barnabas.kraft.format import FormatError, FormatRequest, format_directories
 from barnabas.protocol.primitives import uuid_to_string
 from barnabas.protocol.schema import Message
 from barnabas.runtime.disk import RealDisk
-from barnabas.runtime.identity import Principal
 from barnabas.runtime.uuids import random_uuid
 from barnabas.settings.node import HTTP_LISTENER
-from tests.kafka.node import HARNESS, REMOTE_STORAGE, Node, Refused, comes_true
-from tests.kafka.peers import take_builders
+from tests.kafka.node import REMOTE_STORAGE, Node, Refused, comes_true
+from tests.kafka.peers import HARNESS, Peers, take_authorizer, take_builders
 from tests.kafka.ports import Ports
 
 STOP_SECONDS = 30.0
@@ -79,7 +78,7 @@ class Cluster:
         disks = [str(self.folder / f"{role}-{identity}-disk-{disk}") for disk in range(wanted.get("disks", 1))]
         log_dirs = wanted.get("log_dirs") or disks
         ports: dict[str, int] = {}
-        peers = take_builders(settings)
+        peers, denial = take_builders(settings), take_authorizer(settings)
         settings = _with_plaintext(settings, role, peers)
         for key in ("listeners", "advertised.listeners"):
             if settings.get(key):
@@ -94,7 +93,7 @@ class Cluster:
         for key in ("log.dir", "broker.id"):
             settings.pop(key, None)
         settings |= {"process.roles": role, "node.id": str(identity), "log.dirs": ",".join(log_dirs)}
-        return Node(identity, role, settings, log_dirs, ports, self.folder, peers)
+        return Node(identity, role, settings, log_dirs, ports, self.folder, peers, denial)
 
     def _with_port(self, listener: str, ports: dict[str, int]) -> str:
         name, _, address = listener.strip().partition("://")
@@ -168,7 +167,7 @@ class Cluster:
         return reports
 
 
-def _with_plaintext(settings: dict[str, str], role: str, peers: Mapping[str, Principal]) -> dict[str, str]:
+def _with_plaintext(settings: dict[str, str], role: str, peers: Peers) -> dict[str, str]:
     """The settings of a node that answers questions in plain text; controllers get them from their brokers."""
     protocols = settings.get("listener.security.protocol.map") or _DEFAULT_PROTOCOLS
     mighty = (settings.get("super.users") or "").split(";")
@@ -176,10 +175,10 @@ def _with_plaintext(settings: dict[str, str], role: str, peers: Mapping[str, Pri
     plaintext = {
         name
         for name, protocol in pairs
-        if protocol == "PLAINTEXT" and (name not in peers or str(peers[name]) in mighty)
+        if protocol == "PLAINTEXT" and (peers.of(name) is None or peers.of(name) in mighty)
     }
     names = {each.strip().partition("://")[0] for each in settings.get("listeners", "").split(",")}
-    if not names - {""} or (names & plaintext and not (role == "controller" and peers)):
+    if not names - {""} or (names & plaintext and not (role == "controller" and peers.by_listener)):
         return settings
     added = {}
     if role == "broker":

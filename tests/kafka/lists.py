@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
+ANY = "*"
+SAID = "(said)"
+"""A principal of principals.tsv: the one that the test says at the moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,16 @@ def never() -> list[str]:
 def principals() -> list[tuple[str, str, str]]:
     """Builder, listener and principal."""
     return [(builder, listener, principal) for builder, listener, principal in _rows("principals.tsv")]
+
+
+def mapping_rules() -> list[tuple[str, str]]:
+    """Builder, and rules that take its place."""
+    return [(builder, rules) for builder, rules in _rows("mapping_rules.tsv")]
+
+
+def authorizers() -> list[tuple[str, str, str]]:
+    """Authorizer, principal and the name of the requests that it denies this principal."""
+    return [(authorizer, principal, api) for authorizer, principal, api in _rows("authorizers.tsv")]
 
 
 def selection_pattern() -> str:

@@ -8,15 +8,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
 from barnabas.cluster.plan import MODULES
-from barnabas.runtime.identity import Principal
 from barnabas.runtime.process import ArgumentError, Program, read_config, run_program
 from barnabas.settings.errors import SettingsError
-from tests.kafka.peers import name_peers
+from tests.kafka.peers import HARNESS, NOBODY, Denial, Peers, deny, name_peers
 from tests.kafka.tier_events import note_events
 
 _POLL_SECONDS = 0.02
@@ -24,9 +23,6 @@ _PR_SET_PDEATHSIG = 1
 
 Settings = dict[str, str]
 REMOTE_STORAGE = "remote.log.storage.manager.class.name"
-HARNESS = "HARNESS"
-"""A listener in plain text, which a broker gets that has none, or none with a super user. It is asked there whether it
-is ready, and by the stand-ins. Peers without a login are super users then: no client of such a test is one."""
 
 
 class Refused(Exception):
@@ -44,8 +40,8 @@ class Node:
     ports: dict[str, int]
     """By name of the listener."""
     folder: Path
-    peers: dict[str, Principal] = field(default_factory=dict)
-    """Principals of the peers of listeners in plain text."""
+    peers: Peers = NOBODY
+    denial: Denial | None = None
     pid: int | None = None
     asked_to_end: bool = False
     ended_by_itself: bool = False
@@ -98,8 +94,10 @@ class Node:
             null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, 0)
             os.dup2(null, 1)
-            if self.peers:
-                name_peers(self.peers)
+            if self.peers.by_listener:
+                name_peers(self.peers, self.folder)
+            if self.denial is not None:
+                deny(self.denial)
             if self.settings.get(REMOTE_STORAGE, "").endswith(".LocalTieredStorage"):
                 note_events(self.tier_events)
             code = run_program(program, str(self.folder / f"{self.name}.log"))

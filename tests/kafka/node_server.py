@@ -6,6 +6,7 @@
     add     {"node": NODE}                           formats one more broker
     start   {"ids": [...]}                           starts nodes and waits until the brokers know each other
     stop    {"id"}                                   asks a node to stop, and kills it after 30 s
+    say     {"principal"}                            the principal of peers whose builder returns what the test says
     drop    {"keep": bool}                           kills what still runs; keeps logs and settings of nodes if asked to
 
 NODE is {"id", "role", "settings", "disks" or "log_dirs"}. Port 0 in its listeners stands for a free port; the answer
@@ -28,8 +29,10 @@ from typing import Any
 from barnabas.cluster.plan import MODULES
 from barnabas.kraft.first_users import WrongUser, first_users
 from barnabas.kraft.metadata.bootstrap import UnknownLevel, bootstrap_records
+from barnabas.runtime.identity import ANONYMOUS
 from tests.kafka.cluster import Cluster
 from tests.kafka.node import Node, Refused
+from tests.kafka.peers import SAID_FILE
 from tests.kafka.ports import Ports
 
 
@@ -41,6 +44,8 @@ class Server:
     ports: Ports = field(default_factory=Ports)
     cluster: Cluster | None = None
     made: int = 0
+    said: str = ""
+    """The principal that the test said last."""
 
     def answer(self, command: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -62,6 +67,11 @@ class Server:
             case "stop":
                 self._now().stop(command["id"])
                 return {}
+            case "say":
+                self.said = command["principal"]
+                if self.cluster is not None:
+                    self._pass_on(self.cluster.folder)
+                return {}
             case "drop":
                 return {"lost": self.drop(bool(command["keep"]))}
             case other:
@@ -72,6 +82,7 @@ class Server:
         self.made += 1
         folder = self.root / f"{self.made:04d}-{command['name']}"
         folder.mkdir(parents=True)
+        self._pass_on(folder)
         try:
             records = bootstrap_records(command["levels"])
             users = first_users(command["users"], records[0].feature_level, random.SystemRandom())
@@ -80,6 +91,10 @@ class Server:
         self.cluster = Cluster(folder, self.ports, [*records, *users])
         nodes = self.cluster.add(command["nodes"])
         return {"cluster_id": self.cluster.id, "nodes": [_described(node) for node in nodes]}
+
+    def _pass_on(self, folder: Path) -> None:
+        (folder / f"{SAID_FILE}.new").write_text(self.said or str(ANONYMOUS))
+        (folder / f"{SAID_FILE}.new").rename(folder / SAID_FILE)
 
     def drop(self, keep: bool) -> list[str]:
         cluster, self.cluster = self.cluster, None

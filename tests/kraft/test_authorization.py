@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import trio
 
-from barnabas.kraft.authorization import Authorization, make_authorization
+from barnabas.kraft.authorization import Authorization
+from barnabas.kraft.authorizing import make_authorization
 from barnabas.kraft.metadata.image import EMPTY_IMAGE
 from barnabas.kraft.metadata.loader import MetadataLoader
 from barnabas.kraft.metadata.snapshot import difference

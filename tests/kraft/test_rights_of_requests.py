@@ -7,8 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.kraft.controller_apis import _decide_on_token
-from barnabas.kraft.controller_service import Command, ControllerService
+from barnabas.kraft.token_requests import token_handlers
 from barnabas.protocol.acls import AclOperation, AclResourceType
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.errors import ErrorCode
@@ -19,16 +18,6 @@ from barnabas.runtime.identity import Principal
 
 ADMIN = Principal("admin")
 Asked = tuple[AclOperation, AclResourceType, str]
-
-
-class Decider:
-    """Takes what is to be decided."""
-
-    def __init__(self) -> None:
-        self.commands: list[Command] = []
-
-    def execute(self, command: Command) -> None:
-        self.commands.append(command)
 
 
 class Client:
@@ -59,9 +48,10 @@ def test_a_controller_that_is_asked_directly_checks_tokens_as_brokers_do() -> No
 
     def outcome(client: Client, protocol: str) -> int | None:
         """The error; None if the request is decided."""
-        decider = Decider()
-        _decide_on_token(cast(ControllerService, decider), {"SASL_SSL": protocol}, cast(Call, client))
-        assert len(decider.commands) + len(client.answers) == 1
+        decided: list[Call] = []
+        handlers = token_handlers(decided.append, {"SASL_SSL": protocol})
+        handlers[ApiKey.CREATE_DELEGATION_TOKEN](cast(Call, client))
+        assert len(decided) + len(client.answers) == 1
         return client.answers[0].error_code if client.answers else None
 
     by_token = Principal("alice", token_authenticated=True)

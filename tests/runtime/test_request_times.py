@@ -15,7 +15,8 @@ from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from barnabas.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from barnabas.runtime.metrics import Family, render, request_families
+from barnabas.runtime.families import Family
+from barnabas.runtime.metrics import render, request_families
 from barnabas.runtime.process import wanted_levels
 from barnabas.runtime.request_times import BUSY_SECONDS, STRIDE, ApiCounter, Spread, error_codes
 

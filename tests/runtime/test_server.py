@@ -7,11 +7,13 @@ import logging
 import struct
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import trio
 
 from barnabas.runtime.outgoing import Outgoing
+from barnabas.runtime.real import real_world
 from barnabas.runtime.server import Request, ResponseSlot, Server, ServerLimits, Steps
 from barnabas.runtime.server_connection import BURST_REQUESTS
 from barnabas.runtime.simulated import make_world, run_simulation
@@ -584,6 +586,34 @@ def test_connections_of_one_address_are_counted(play) -> None:
     overrides = {"client": 1, "127.0.0.1": 1}
     limits = replace(LIMITS, max_connections_per_ip=0, max_connections_per_ip_overrides=overrides)
     stage(play, Desk(echo=True), limits, act)
+
+
+@pytest.mark.feature("QU-08")
+def test_an_override_may_name_a_host_and_be_altered() -> None:
+    """On the machine's network, where peers go by their addresses."""
+
+    async def story() -> None:
+        world = replace(real_world(), addresses_of=lambda name: {"home": ["127.0.0.1"]}[name])
+        two = SimpleNamespace(server=world, client=world, host="127.0.0.1")
+        async with trio.open_nursery() as nursery:
+            scene = Scene(two, Desk(echo=True), replace(LIMITS, max_connections_per_ip=0))
+            await scene.start(nursery)
+            refused = await scene.peer()
+            await refused.closed()
+            scene.server.limits_changed(
+                replace(LIMITS, max_connections_per_ip=0, max_connections_per_ip_overrides={"home": 1})
+            )
+            with trio.fail_after(10):
+                while not scene.server.connection_quotas.names:
+                    await trio.sleep(0.001)
+            served = await scene.peer()
+            await served.ask(request_frame(1))
+            await served.answer()
+            other = await scene.peer()
+            await other.closed()
+            nursery.cancel_scope.cancel()
+
+    trio.run(story)
 
 
 @pytest.mark.feature("RP-11")

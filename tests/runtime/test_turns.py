@@ -243,7 +243,7 @@ def test_clients_that_used_nothing_lately_are_forgotten() -> None:
     stopwatch = Stopwatch()
     turns = Turns(stopwatch)
     first = turns.client("User:x", "10.0.0.1")
-    first.charge(0.5, stopwatch.now)
+    turns.charge(Share(first), stopwatch.now - 0.5, stopwatch.now)
     for n in range(MOST_CLIENTS - 1):
         turns.client("User:x", f"host-{n}")
     stopwatch.now += REMEMBERED_SECONDS / 2

@@ -40,3 +40,13 @@ def test_a_value_that_does_not_fit_is_reported_and_ignored() -> None:
     now, passed_over = with_dynamic_configs(file, layers)
     assert passed_over == ["max.connections=many: not a whole number; allowed: 0 or more"]
     assert (now.max_connections, now.node_id) == (10, 1)
+
+
+@pytest.mark.feature("MB-20")
+def test_limits_of_single_addresses_follow() -> None:
+    key = "max.connections.per.ip.overrides"
+    file, _ = load_broker_settings(f"{BROKER}{key}=10.0.0.7:5\n", "b")
+    now, passed_over = with_dynamic_configs(file, BrokerLayers(file.raw, {key: "10.0.0.8:3,host:4"}))
+    assert (now.max_connections_per_ip_overrides, passed_over) == ({"10.0.0.8": 3, "host": 4}, [])
+    now, passed_over = with_dynamic_configs(file, BrokerLayers(file.raw, {key: "host"}))
+    assert now.max_connections_per_ip_overrides == {"10.0.0.7": 5} and key in passed_over[0]

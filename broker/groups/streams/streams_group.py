@@ -14,6 +14,7 @@ from enum import Enum
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now
 from barnabas.broker.groups.epoch_group import EpochGroup
 from barnabas.broker.groups.group import Commit, GroupType
+from barnabas.broker.groups.group_keys import StreamsGroupKey
 from barnabas.broker.groups.group_memory import MEMBER_BYTES
 from barnabas.broker.groups.state_transitions import Moves
 from barnabas.broker.groups.streams import records
@@ -38,16 +39,6 @@ from barnabas.protocol.messages.group_log import (
     StreamsGroupTopologyValue,
 )
 from barnabas.protocol.schema import Message
-
-StreamsGroupKey = (
-    StreamsGroupMetadataKey
-    | StreamsGroupMemberMetadataKey
-    | StreamsGroupTargetAssignmentMetadataKey
-    | StreamsGroupTargetAssignmentMemberKey
-    | StreamsGroupCurrentMemberAssignmentKey
-    | StreamsGroupTopologyKey
-)
-"""Keys of all records of streams groups."""
 
 NO_TASKS = TaskSet()
 

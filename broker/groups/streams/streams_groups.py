@@ -22,6 +22,7 @@ from barnabas.broker.groups.sessions import Sessions
 from barnabas.broker.groups.streams import records
 from barnabas.broker.groups.streams.assignments import Assignments, Target
 from barnabas.broker.groups.streams.configured_topology import ConfiguredTopology, Problem, Status
+from barnabas.broker.groups.streams.description import StreamsDescription, describe
 from barnabas.broker.groups.streams.heartbeat import (
     HeartbeatResult,
     add_assignment,
@@ -63,6 +64,10 @@ class StreamsGroups(GroupsOfType[StreamsGroup]):
         self.preparations = Preparations(context)
         self._assignments = Assignments(context, self.preparations)
         self._sessions = Sessions("streams", context.timers, self.member, self.fence)
+
+    def describe(self, group_id: str) -> StreamsDescription:
+        """StreamsGroupDescribe entry. Raises KafkaError GROUP_ID_NOT_FOUND."""
+        return describe(self.group(group_id))
 
     # -- StreamsGroupHeartbeat
 

@@ -131,6 +131,25 @@ def test_a_cluster_that_is_away_is_named() -> None:
             pass
 
 
+def test_a_cluster_that_is_just_starting_is_awaited() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+
+        def answer() -> None:
+            bound.listen()
+            connection, _ = bound.accept()
+            connection.close()
+
+        # The first attempt is refused; the timer only decides which of the later ones is not.
+        starting = threading.Timer(0.3, answer)
+        starting.start()
+        with pytest.raises(ClusterError) as failed, barnabas.proxy(to=f"127.0.0.1:{port}"):
+            pass
+        starting.join()
+    assert "refused" not in str(failed.value)
+
+
 def test_a_target_of_another_protocol_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

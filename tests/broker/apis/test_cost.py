@@ -31,6 +31,8 @@ from barnabas.protocol.messages.delete_records import DeleteRecordsPartition, De
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
 from barnabas.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from barnabas.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
+from barnabas.protocol.messages.describe_topic_partitions import TopicRequest as TopicRequestOfPartitions
 from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -175,6 +177,21 @@ async def test_members_that_leave_in_great_numbers(rig: Rig) -> None:
     assert left.error_code == ErrorCode.NONE
     assert [it.member_id for it in left.members] == [it.member_id for it in members]
     assert {it.error_code for it in left.members} == {ErrorCode.UNKNOWN_MEMBER_ID}
+
+
+@pytest.mark.feature("RP-02")
+@on_cluster(counts_work=True)
+async def test_partitions_of_very_many_topics_are_described(rig: Rig) -> None:
+    names = [f"t{number * 7919 % (5 * MANY):05}" for number in range(5 * MANY)]
+    topics = [TopicRequestOfPartitions(name=name) for name in [*names, *names]]
+    for cursor, code in (
+        (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (Cursor(topic_name=max(names), partition_index=-1), ErrorCode.INVALID_REQUEST),
+    ):
+        request = DescribeTopicPartitionsRequest(topics=topics, cursor=cursor)
+        described = await asked_in_steps(rig, "DescribeTopicPartitions", request, 0)
+        assert [it.name for it in described.topics] == sorted(set(names))
+        assert {it.error_code for it in described.topics} == {code}
 
 
 @pytest.mark.feature("RP-02")

@@ -95,7 +95,7 @@ def test_the_first_request_for_a_coordinator_creates_its_topic() -> None:
 @pytest.mark.feature("MB-21")
 @pytest.mark.parametrize("at_hand", [True, False])
 def test_an_idempotent_producer_gets_an_id_at_once_if_one_is_at_hand(at_hand: bool) -> None:
-    ports = ProducerIdPorts(cast(Any, None), Ids(at_hand), lambda: 1)
+    ports = ProducerIdPorts(Ids(at_hand), lambda: 1, cast(Any, None))
     request = InitProducerIdRequest(transactional_id=None, producer_id=-1, producer_epoch=-1)
     response, tasks = asked(lambda call: init_producer_id(ports, call), request, 4)
     assert (response is not None) is at_hand

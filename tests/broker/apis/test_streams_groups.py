@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from barnabas.broker.coordinator_metrics import coordination_families
 from barnabas.broker.groups.streams.configured_topology import Status
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
@@ -89,7 +90,7 @@ async def test_the_coordinator_creates_the_internal_topics(rig: Rig) -> None:
     assert given == {"0": [0, 1, 2], "1": [0, 1, 2]}
     measured = {
         family.name.removeprefix("kafka_server_groupcoordinatormetrics_"): dict(family.samples)
-        for families in rig.broker(1).coordination.families()
+        for families in coordination_families(rig.broker(1).coordination)
         for family in families()
     }
     assert measured["streams_group_count"] == {("Stable",): 1}

@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.coordinator.coordinator import CoordinatedTopic, Coordinator, java_hash, partition_for
+from barnabas.broker.coordinator.coordinator import (
+    CoordinatedKind,
+    CoordinatedTopic,
+    Coordinator,
+    java_hash,
+    partition_for,
+)
 from barnabas.broker.coordinator.outcome import CoordinatorRecord, Now, Outcome, ProducerStamp, Reply
 from barnabas.broker.coordinator.shard import ANSWERS_IN_ONE_STEP, ShardState
 from barnabas.broker.coordinator.shard_timers import ShardTimers
@@ -21,6 +27,7 @@ from barnabas.protocol.messages import group_log
 from barnabas.protocol.messages.group_log import OffsetCommitKey, OffsetCommitValue
 from barnabas.protocol.records.control import EndTxn
 from barnabas.protocol.schema import Message
+from barnabas.runtime.late import Late
 from barnabas.storage.producers import Verification
 from tests.broker.apis.rig import Rig, on_cluster
 
@@ -91,6 +98,9 @@ class Counter:
         return self.waiting
 
 
+KIND = "barnabas.broker.coordinator.coordinator:CoordinatedKind"
+
+
 class Answers:
     """Responses by a name for each request."""
 
@@ -108,19 +118,24 @@ class Answers:
         return Reply(keep, keep)
 
 
-def coordinate(rig: Rig, node: int, commit_timeout_ms: int = 5_000) -> Coordinator[Counter]:
+def coordinate(
+    rig: Rig, node: int, commit_timeout_ms: int = 5_000, *, is_loaded: bool = True
+) -> Coordinator[Counter]:
     broker = rig.broker(node)
 
     def make_machine(_partition: Partition, timers: ShardTimers) -> Counter:
         return Counter(timers)
 
+    kind: Late[CoordinatedKind[Counter]] = Late(KIND, group_log, make_machine)
+    if is_loaded:
+        kind.load()
     coordinator = Coordinator(
-        CoordinatedTopic(TOPIC, group_log, lambda: commit_timeout_ms),
+        CoordinatedTopic(TOPIC, lambda: commit_timeout_ms),
         broker.world,
         broker.background,
         broker.wheel,
         lambda: broker.metadata.image,
-        make_machine,
+        kind,
     )
     broker.coordination.all.append(coordinator)
     return coordinator
@@ -134,6 +149,59 @@ def coordinate(rig: Rig, node: int, commit_timeout_ms: int = 5_000) -> Coordinat
 def test_keys_hash_as_in_java(text: str, value: int, partition: int) -> None:
     assert java_hash(text) == value
     assert partition_for(text, 50) == partition
+
+
+@on_cluster()
+async def test_an_empty_partition_gets_its_shard_with_the_first_request(rig: Rig) -> None:
+    coordinator = coordinate(rig, 1, is_loaded=False)
+    await rig.create(TOPIC, partitions=1, replicas=1)
+    await rig.until(lambda: rig.leader(TOPIC) == 1)
+    with pytest.raises(KafkaError) as refused:
+        coordinator.shard("anything")
+    assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert not coordinator.may_be_deposed and not coordinator.may_have_lost(0)
+    await rig.until(lambda: bool(coordinator.shards))
+    assert coordinator.shard("anything").state is ShardState.ACTIVE
+
+
+@on_cluster()
+async def test_a_room_that_opens_has_active_shards_at_once(rig: Rig) -> None:
+    coordinator = coordinate(rig, 1, is_loaded=False)
+    await rig.create(TOPIC, partitions=3, replicas=1)
+    await rig.until(lambda: rig.leader(TOPIC) == 1)
+    assert coordinator.shards == []
+    coordinator.open()
+    assert [shard.state for shard in coordinator.shards] == [ShardState.ACTIVE] * 3
+
+
+@on_cluster()
+async def test_a_partition_with_records_is_loaded_without_a_request(rig: Rig) -> None:
+    before = coordinate(rig, 1)
+    await rig.create(TOPIC, partitions=1, replicas=1)
+    await rig.until(lambda: bool(before.shards) and before.shards[0].state is ShardState.ACTIVE)
+    answers = Answers()
+    reply = answers.reply("count")
+    before.shards[0].run(partial(before.shards[0].machine.count, "a", reply, None), reply)
+    await rig.until(partial(answers.has, "count"))
+
+    after = coordinate(rig, 1, is_loaded=False)
+    after.leadership_changed(before.shards[0].partition)
+    assert after.shards == []
+    await rig.until(lambda: bool(after.shards) and after.shards[0].state is ShardState.ACTIVE)
+    assert after.shards[0].machine.counts == {"a": 1}
+
+
+@on_cluster()
+async def test_a_lost_partition_is_not_opened(rig: Rig) -> None:
+    coordinator = coordinate(rig, 1, is_loaded=False)
+    await rig.create(TOPIC, partitions=1, replicas=1)
+    await rig.until(lambda: rig.leader(TOPIC) == 1)
+    coordinator.stop()
+    coordinator.open()
+    assert coordinator.shards == []
+    with pytest.raises(KafkaError) as refused:
+        coordinator.shard_at(0)
+    assert refused.value.code is ErrorCode.NOT_COORDINATOR
 
 
 @pytest.mark.feature("CG-12")

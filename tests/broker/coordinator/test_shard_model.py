@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from barnabas.broker.coordinator.coordinator import (
     LONGEST_KEY,
+    CoordinatedKind,
     CoordinatedTopic,
     Coordinator,
     partition_for,
@@ -43,6 +44,7 @@ from barnabas.protocol.records.coordinator import encode_key
 from barnabas.protocol.records.record import Record, decode_records
 from barnabas.runtime.background import Background
 from barnabas.runtime.decisions import DecisionKind, Decisions, Note
+from barnabas.runtime.late import Late
 from barnabas.runtime.simulated import Universe, run_simulation
 from barnabas.storage.producers import Warrant
 from tests.broker.coordinator.stage import Hands, StagedPartition
@@ -249,14 +251,14 @@ class Life:
         """The last of each shard itself."""
         self.decisions = Decisions("broker-1", self.hands.wall_clock.now_ms)
         self.decisions.keep = self._keep  # type: ignore[method-assign]
-        topic = CoordinatedTopic(TOPIC, group_log, lambda: COMMIT_TIMEOUT_MS, lambda: draw(st.sampled_from([0, 1])))
+        topic = CoordinatedTopic(TOPIC, lambda: COMMIT_TIMEOUT_MS, lambda: draw(st.sampled_from([0, 1])))
         self.coordinator: Coordinator[Machine] = Coordinator(
             topic,
             self.hands,  # type: ignore[arg-type]
             self.background,
             self.wheel,
             lambda: IMAGE,
-            self.machine,
+            Late.made(CoordinatedKind(group_log, self.machine)),
             decisions=self.decisions,
         )
 
@@ -793,12 +795,12 @@ def image_with(partitions: int | None) -> MetadataImage:
 def test_the_partition_of_a_key(partitions: int | None) -> None:
     hands = Hands()
     coordinator: Coordinator[Machine] = Coordinator(
-        CoordinatedTopic(TOPIC, group_log, lambda: COMMIT_TIMEOUT_MS),
+        CoordinatedTopic(TOPIC, lambda: COMMIT_TIMEOUT_MS),
         hands,  # type: ignore[arg-type]
         None,  # type: ignore[arg-type]
         TimingWheel(0),
         lambda: image_with(partitions),
-        lambda partition, timers: Machine(timers),
+        Late.made(CoordinatedKind(group_log, lambda partition, timers: Machine(timers))),
     )
     for key in ("", "readers", "x" * 256, "x" * 257, "y" * LONGEST_KEY):
         expected = partition_for(key, partitions) if partitions else None

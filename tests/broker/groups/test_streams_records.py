@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from barnabas.broker.coordinator.outcome import CoordinatorRecord
+from barnabas.broker.groups.group_keys import StreamsGroupKey
 from barnabas.broker.groups.streams import records
 from barnabas.broker.groups.streams.member import Endpoint, MemberState, StreamsMember
-from barnabas.broker.groups.streams.streams_group import StreamsGroup, StreamsGroupKey
+from barnabas.broker.groups.streams.streams_group import StreamsGroup
 from barnabas.broker.groups.streams.tasks import HeldTasks, TaskSet
 from barnabas.broker.groups.streams.topology import received_topology
 from barnabas.protocol.messages.streams_group_heartbeat import KeyValue, TopicInfo

@@ -157,6 +157,7 @@ class Throttling:
 
     is_on: bool = False
     asked: list[tuple[tuple[str, int], int, bool]] = field(default_factory=list)
+    replicas: Any = field(default_factory=lambda: SimpleNamespace(topics={"t": None}))
 
     def holds_back(self, key: tuple[str, int], now_ms: int, *, in_sync: bool) -> bool:
         self.asked.append((key, now_ms, in_sync))
@@ -261,7 +262,11 @@ def test_fetched_bytes_count_for_the_throttle() -> None:
     """Those of partitions that are still followed."""
     fetcher = fetcher_of(Leader())
     passed: list[tuple[tuple[str, int], int, int]] = []
-    quota = SimpleNamespace(holds_back=lambda *_, **__: False, passed=lambda *counted: passed.append(counted))
+    quota = SimpleNamespace(
+        holds_back=lambda *_, **__: False,
+        passed=lambda *counted: passed.append(counted),
+        replicas=SimpleNamespace(topics={"t": None}),
+    )
     fetcher.throttle = cast(Any, quota)
     fetched: list[int] = []
     for index in range(3):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 import trio
 
+from barnabas.broker.coordinator_metrics import coordination_families
 from barnabas.broker.parts import BrokerParts
 from barnabas.broker.shares.lags import ShareLags, share_lag_families
 from barnabas.broker.shares.metrics import share_partition_families
@@ -29,7 +30,7 @@ QUICK_PRUNING = {
 
 def numbers(node: BrokerParts) -> dict[tuple[str, tuple[str, ...]], float]:
     """By name, without Kafka's prefix, and label values; of a histogram the count."""
-    gathered = [lambda: share_partition_families(node.shares.partitions), *node.coordination.families()]
+    gathered = [lambda: share_partition_families(node.shares.partitions), *coordination_families(node.coordination)]
     return {
         (family.name.removeprefix("kafka_server_"), tuple(labels)): value.count if isinstance(value, Spread) else value
         for families in gathered

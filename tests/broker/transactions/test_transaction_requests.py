@@ -260,7 +260,7 @@ async def test_markers_wait_for_a_leader(rig: Rig) -> None:
     assert await producer.end(True) is E.NONE
     await trio.sleep(20)
     assert (await producer.described()).transaction_state == "PrepareCommit"
-    markers = rig.broker(coordinator).coordination.markers
+    markers = rig.broker(coordinator).coordination.late_transactions.get().markers
     assert markers.waiting_for_leaders == 1, "one transaction, however often it was looked after"
     rig.cluster.start(rig.name(other))
     await producer.until(TransactionState.COMPLETE_COMMIT)

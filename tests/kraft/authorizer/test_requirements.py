@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.kraft.authorizer.permitted import CHECKS
+from barnabas.kraft.authorizer.checks import CHECKS
 from barnabas.kraft.authorizer.requirements import ON_BROKERS, ON_CONTROLLERS, Requirements
 from barnabas.kraft.controller_apis import DECIDED, DECIDED_FOR_CLIENTS, NODE_APIS, TOKEN_APIS
 from barnabas.kraft.rights import with_rights

@@ -16,10 +16,10 @@ from barnabas.kraft.metadata.features import SUPPORTED_FEATURES
 from barnabas.kraft.metadata.image import MetadataImage
 from barnabas.kraft.metadata.loader import MetadataLoader
 from barnabas.kraft.metadata_replica import MetadataReplica
-from barnabas.kraft.node import run_controller
 from barnabas.kraft.node_address import NodeAddress
 from barnabas.kraft.principals import LOOPBACK, written_principal
 from barnabas.kraft.replica_config import ReplicaConfig
+from barnabas.kraft.sole_controller import run_controller
 from barnabas.protocol.api_keys import API_SPECS, ApiKey
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.headers import RequestHeader, ResponseHeader

@@ -111,3 +111,13 @@ def test_any_bytes_unfold_or_are_corrupt(codec: Compression, data: bytes) -> Non
 def test_an_unknown_codec_is_corrupt() -> None:
     with pytest.raises(CorruptBatch, match="unknown compression 5"):
         decompress(5, b"", LIMIT)
+
+
+def test_snappy_in_very_many_small_blocks_is_refused() -> None:
+    head = bytes(compress(Compression.SNAPPY, b""))[:16]
+    crumb = b"\0\0\0\1\0"
+    assert decompress(Compression.SNAPPY, head + crumb * 4_096, LIMIT) == b""
+    with pytest.raises(CorruptBatch, match="more than 4096 small blocks"):
+        decompress(Compression.SNAPPY, head + crumb * 4_097, LIMIT)
+    whole = compress(Compression.SNAPPY, bytes(32 * 1024))[16:]
+    assert len(decompress(Compression.SNAPPY, head + whole * 5_000, 1 << 30)) == 5_000 * 32 * 1024

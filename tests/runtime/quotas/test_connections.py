@@ -83,6 +83,31 @@ def test_a_connection_that_its_address_may_not_open_counts_for_nobody() -> None:
     assert quotas.ip_throttle_ms(CLIENTS, HOST) == 0
 
 
+@pytest.mark.parametrize(
+    ("limit", "attempts", "served", "held"),
+    [
+        (10.0, 233, 124, [90, 99, 99, 99, 99, 99, 99, 99, 99, 99, 1000, 99, 99, 99, 99, 99, 99, 99, 99, 99, 90, 1000]),
+        (18.0, 426, 228, [38, 54, 55, 54, 55, 54, 55, 54, 55, 55, 54, 55, 54, 55, 54, 55, 54, 55, 1000, 55, 54, 55]),
+    ],
+)
+def test_a_client_that_dials_again_at_once_is_held_for_as_long_as_by_kafka(
+    limit: float, attempts: int, served: int, held: list[int]
+) -> None:
+    """The numbers are those of Kafka's own classes (Sensor, Rate, Quota) with two samples: it dials for 13 seconds, and
+    a connection that is served takes one millisecond."""
+    quotas, clock = quotas_of(ServerLimits(quota_window_num=2))
+    quotas.ip_limit = {HOST: limit}.get
+    began, times = clock.ms, []
+    while clock.ms < began + 13_000:
+        assert quotas.throttle_ms(CLIENTS) == 0
+        times.append(quotas.ip_throttle_ms(CLIENTS, HOST))
+        clock.ms += times[-1] or 1
+    throttles = [each for each in times if each]
+    assert (len(times), len(times) - len(throttles)) == (attempts, served)
+    assert throttles[: len(held)] == held
+    assert quotas.node_rate.total <= 3 * limit, "those that were held count for nobody"
+
+
 def test_addresses_are_forgotten_after_an_hour_and_their_number_is_bounded() -> None:
     quotas, clock = quotas_of(ServerLimits())
     quotas.ip_limit = lambda _host: 1.0
@@ -182,3 +207,29 @@ def test_limits_may_change_while_clients_wait() -> None:
         await second.answer()
 
     simulate(ServerLimits(max_connections=1), act)
+
+
+def test_a_connection_that_waited_for_its_rate_takes_no_place_that_another_listener_took_meanwhile() -> None:
+    async def act(scene: Scene) -> None:
+        clients = []
+        for _ in range(10):
+            clients.append(await scene.peer())
+            await clients[-1].ask(request_frame(1))
+            await clients[-1].answer()
+        late = await scene.peer()
+        await late.ask(request_frame(2))
+        other = await scene._two.server.network.listen("", 0)
+        scene.nursery.start_soon(scene.server.serve, other, CLIENTS)
+        await trio.sleep(0.01)
+        last = type(late)(await scene._two.client.network.dial(scene._two.host, other.port))
+        await last.ask(request_frame(3))
+        await last.answer()
+        await trio.sleep(2)
+        assert scene.server.connections == 11
+        for peer in (*clients, last):
+            await peer.ask(request_frame(4))
+            await peer.answer()
+        clients[0].connection.close()
+        await late.answer()
+
+    simulate(ServerLimits(max_connections=11, listener_max_creation_rates={"PLAINTEXT": 1}), act)

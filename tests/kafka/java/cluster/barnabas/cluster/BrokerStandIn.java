@@ -14,6 +14,7 @@ import org.apache.kafka.common.errors.KafkaStorageException;
 import org.apache.kafka.common.errors.NotLeaderOrFollowerException;
 import org.apache.kafka.common.network.ListenerName;
 import org.apache.kafka.common.requests.MetadataResponse;
+import org.apache.kafka.common.security.token.delegation.internals.DelegationTokenCache;
 import org.apache.kafka.coordinator.group.GroupCoordinator;
 import org.apache.kafka.image.loader.MetadataLoader;
 import org.apache.kafka.metadata.BrokerState;
@@ -24,6 +25,7 @@ import org.apache.kafka.server.HostedPartition;
 import org.apache.kafka.server.log.remote.storage.RemoteLogManager;
 import org.apache.kafka.storage.internals.log.LogCleaner;
 import org.apache.kafka.storage.internals.log.LogConfig;
+import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
 import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
 
@@ -62,7 +64,7 @@ final class BrokerStandIn {
         this.cluster = cluster;
         this.node = node;
         raft = new RaftStandIn(cluster);
-        metrics = StandIn.lazy(() -> new MetricsStandIn(node).make());
+        metrics = StandIn.lazy(() -> new MetricsStandIn(node, () -> node).make());
         metadata = StandIn.lazy(() -> new MetadataStandIn(node).make());
         tier = StandIn.lazy(() -> {
             try {
@@ -102,6 +104,11 @@ final class BrokerStandIn {
             .on("remoteLogManagerOpt", a -> tier.get())
             .on("quotaManagers", a -> new QuotaStandIn(node).managers())
             .on("authorizerPlugin", a -> Option.apply(new MetadataLog(cluster).authorizer(node)))
+            .on("tokenCache", a -> StandIn.of(DelegationTokenCache.class).on("tokens", b -> new MetadataLog(cluster).tokens()).make())
+            .on("logDirFailureChannel", a -> StandIn.of(LogDirFailureChannel.class).on("maybeAddOfflineLogDir", b -> {
+                breakDirectory((String) b[0]);
+                return null;
+            }).make())
             .make();
     }
 
@@ -127,6 +134,7 @@ final class BrokerStandIn {
             .on("getLog", a -> log((TopicPartition) a[0]))
             .on("getOrCreateLog", a -> logOrThrow((TopicPartition) a[0]))
             .on("liveLogDirs", a -> CollectionConverters.asScala(node.logDirs.stream().map(File::new).toList()).toSeq())
+            .on("isLogDirOnline", a -> isOnline((String) a[0]))
             .on("producerStateManagerConfig", a -> new ProducerStateManagerConfig(
                 Integer.parseInt(Configs.ofBroker(cluster, node).get("producer.id.expiration.ms").value()),
                 Boolean.parseBoolean(Configs.ofBroker(cluster, node).get("transaction.partition.verification.enable").value())))
@@ -199,9 +207,12 @@ final class BrokerStandIn {
         Path path = Path.of(directory);
         Files.move(path, path.resolveSibling(path.getFileName() + "-broken"));
         Files.createFile(path);
+        Eventually.is(CHECKPOINT_MS, directory + " is offline", () -> !isOnline(directory));
+    }
+
+    private boolean isOnline(String directory) throws Exception {
         try (Admin admin = Configs.admin(cluster)) {
-            Eventually.is(CHECKPOINT_MS, directory + " is offline", () ->
-                admin.describeLogDirs(List.of(node.id)).allDescriptions().get().get(node.id).get(directory).error() != null);
+            return admin.describeLogDirs(List.of(node.id)).allDescriptions().get().get(node.id).get(directory).error() == null;
         }
     }
 
@@ -210,7 +221,14 @@ final class BrokerStandIn {
             .on("boundPort", a -> node.port(((ListenerName) a[0]).value()))
             .on("config", a -> node.config())
             .on("connectionQuotas", a -> new QuotaStandIn(node).connections())
+            .on("connectionCount", a -> connectionCount())
             .make();
+    }
+
+    /** All come from this machine. */
+    private int connectionCount() throws IOException {
+        if (node.setting(Scrape.LISTENER) == null) throw Unanswered.because("INTERNALS: SocketServer.connectionCount()");
+        return (int) new Scrape(node).samples("kafka_server_socketservermetrics_connection_count").get(0).value();
     }
 
     private SharedServer sharedServer() {

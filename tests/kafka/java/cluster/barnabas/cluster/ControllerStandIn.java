@@ -5,10 +5,13 @@ import kafka.raft.KafkaRaftManager;
 import kafka.server.ControllerServer;
 
 import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.message.BrokerRegistrationRequestData;
+import org.apache.kafka.common.metrics.Metrics;
 import org.apache.kafka.common.network.ListenerName;
 import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.controller.Controller;
 import org.apache.kafka.controller.ResultOrError;
+import org.apache.kafka.metadata.BrokerRegistrationReply;
 
 import java.io.IOException;
 import java.util.Collection;
@@ -25,12 +28,14 @@ final class ControllerStandIn {
     private final Node node;
     private final Supplier<SocketServer> sockets = StandIn.lazy(this::socketServer);
     private final Supplier<KafkaRaftManager<?>> raft;
+    private final Supplier<Metrics> metrics;
     private final Supplier<Controller> controller = StandIn.lazy(this::controller);
 
     ControllerStandIn(Cluster cluster, Node node) {
         this.cluster = cluster;
         this.node = node;
         raft = StandIn.lazy(() -> new RaftStandIn(cluster).make());
+        metrics = StandIn.lazy(() -> new MetricsStandIn(node, cluster::anyBroker).make());
     }
 
     ControllerServer make() {
@@ -40,6 +45,8 @@ final class ControllerStandIn {
             .on("socketServer", a -> sockets.get())
             .on("raftManager", a -> raft.get())
             .on("controller", a -> controller.get())
+            .on("quotaManagers", a -> new QuotaStandIn(cluster.anyBroker()).managers())
+            .on("metrics", a -> metrics.get())
             .on("authorizerPlugin", a -> Option.apply(new MetadataLog(cluster).authorizer(node)))
             .make();
     }
@@ -63,6 +70,10 @@ final class ControllerStandIn {
                         : new ResultOrError<>(Errors.UNKNOWN_TOPIC_OR_PARTITION, null));
                 return CompletableFuture.completedFuture(found);
             })
+            .on("registerBroker", a -> CompletableFuture.completedFuture(
+                new BrokerRegistrationReply(Wire.registerBroker(node.askedPort(), (BrokerRegistrationRequestData) a[1]))))
+            .on("incrementalAlterConfigs", a -> CompletableFuture.completedFuture(
+                Wire.alterConfigs(node.askedPort(), (Map<?, ?>) a[1])))
             .make();
     }
 

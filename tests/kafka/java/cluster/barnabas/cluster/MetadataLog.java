@@ -5,11 +5,15 @@ import org.apache.kafka.common.acl.AclBinding;
 import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.internals.Plugin;
 import org.apache.kafka.common.metadata.AccessControlEntryRecord;
+import org.apache.kafka.common.metadata.DelegationTokenRecord;
 import org.apache.kafka.common.metadata.PartitionChangeRecord;
 import org.apache.kafka.common.metadata.RegisterBrokerRecord;
 import org.apache.kafka.common.metadata.RemoveAccessControlEntryRecord;
+import org.apache.kafka.common.metadata.RemoveDelegationTokenRecord;
 import org.apache.kafka.common.protocol.ApiMessage;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
+import org.apache.kafka.common.security.token.delegation.TokenInformation;
+import org.apache.kafka.common.utils.SecurityUtils;
 import org.apache.kafka.common.record.internal.Record;
 import org.apache.kafka.metadata.LeaderRecoveryState;
 import org.apache.kafka.metadata.MetadataRecordSerde;
@@ -29,6 +33,7 @@ import java.io.File;
 import java.io.IOException;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -82,6 +87,20 @@ final class MetadataLog {
             if (record instanceof RemoveAccessControlEntryRecord removed) acls.remove(removed.id());
         }
         return List.copyOf(acls.values());
+    }
+
+    /** The delegation tokens. */
+    Collection<TokenInformation> tokens() throws IOException {
+        Map<String, TokenInformation> tokens = new LinkedHashMap<>();
+        for (ApiMessage record : records()) {
+            if (record instanceof DelegationTokenRecord token)
+                tokens.put(token.tokenId(), new TokenInformation(token.tokenId(), SecurityUtils.parseKafkaPrincipal(token.owner()),
+                    SecurityUtils.parseKafkaPrincipal(token.requester()),
+                    token.renewers().stream().map(SecurityUtils::parseKafkaPrincipal).toList(),
+                    token.issueTimestamp(), token.maxTimestamp(), token.expirationTimestamp()));
+            if (record instanceof RemoveDelegationTokenRecord removed) tokens.remove(removed.tokenId());
+        }
+        return tokens.values();
     }
 
     /** Tests look for this meter in the registry of their own process, where Kafka's controller would have put it. */

@@ -4,7 +4,9 @@ import barnabas.cluster.Scrape.Sample;
 
 import org.apache.kafka.common.MetricName;
 import org.apache.kafka.common.metrics.KafkaMetric;
+import org.apache.kafka.common.metrics.MetricConfig;
 import org.apache.kafka.common.metrics.Metrics;
+import org.apache.kafka.server.config.QuotaConfig;
 import org.apache.kafka.server.metrics.KafkaYammerMetrics;
 
 import com.yammer.metrics.core.Gauge;
@@ -22,10 +24,12 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 import java.util.stream.Collectors;
 
-/** A broker's metrics of quotas and logins, as its page reports them. */
+/** A node's metrics of quotas and logins, as its page reports them. */
 final class MetricsStandIn {
     /** Group of Kafka's throttle-time, and the family that has a sample for each client that it knows. */
     private static final Map<String, String> USED = Map.of("Produce", "produce_byte_rate", "Fetch", "fetch_byte_rate",
@@ -35,10 +39,17 @@ final class MetricsStandIn {
         "expired-connections-killed-count");
     private static final String PREFIX = "kafka_server_";
 
+    private static final Set<String> ANSWERED = Set.of("throttle-time", "request-time", "exempt-request-time", "tokens", "byte-rate");
+
+    private final Node node;
+    private final Supplier<Node> broker;
     private final Scrape scrape;
 
-    MetricsStandIn(Node node) {
-        if (node.setting(Scrape.LISTENER) == null) throw Unanswered.because("INTERNALS: BrokerServer.metrics()");
+    /** The quotas are those that the broker reports. */
+    MetricsStandIn(Node node, Supplier<Node> broker) {
+        if (node.setting(Scrape.LISTENER) == null) throw Unanswered.because("INTERNALS: metrics of a " + node.role);
+        this.node = node;
+        this.broker = broker;
         scrape = new Scrape(node);
     }
 
@@ -55,6 +66,7 @@ final class MetricsStandIn {
         Map<String, String> tags = new HashMap<>();
         for (int i = 2; i < arguments.length; i++)
             if (arguments[i] instanceof Map<?, ?> map) map.forEach((key, value) -> tags.put((String) key, (String) value));
+            else if (i >= 3 && i % 2 == 1 && i + 1 < arguments.length) tags.put((String) arguments[i], (String) arguments[i + 1]);
         return new MetricName((String) arguments[0], (String) arguments[1], "", tags);
     }
 
@@ -67,7 +79,17 @@ final class MetricsStandIn {
                     Map<String, String> tags = Map.of("user", used.labels().get("user"), "client-id", used.labels().get("client_id"));
                     put("throttle-time", group.getKey(), tags,
                         () -> value(PREFIX + group.getKey().toLowerCase(Locale.ROOT) + "_throttle_time", used.labels()));
+                    if (group.getKey().equals("Request")) put("request-time", "Request", tags, used::value);
                 }
+            for (String client : QuotaStandIn.ASKED)
+                for (String name : List.of("throttle-time", "request-time")) {
+                    MetricName full = new MetricName(name, "Request", "", Map.of("user", "", "client-id", client));
+                    if (!containsKey(full)) put(name, "Request", full.tags(), () -> Double.NaN);
+                }
+            for (Sample bucket : scrape.samples(PREFIX + "controllermutation_tokens"))
+                putTokens(bucket.labels().get("user"), bucket.labels().get("client_id"), bucket.value());
+            for (String direction : List.of("LeaderReplication", "FollowerReplication"))
+                put("byte-rate", direction, Map.of(), () -> value(PREFIX + direction.toLowerCase(Locale.ROOT) + "_byte_rate", Map.of()));
             put("exempt-request-time", "Request", Map.of(), () -> value(PREFIX + "request_exempt_request_time", Map.of()));
             for (String login : LOGINS)
                 for (Sample count : scrape.samples(family(login)))
@@ -79,10 +101,20 @@ final class MetricsStandIn {
             put(full, StandIn.of(KafkaMetric.class).give("metricName", full).on("metricValue", a -> value.get()).make());
         }
 
+        /** With the quota, and the settings that say how long its burst is. */
+        private void putTokens(String user, String client, double tokens) {
+            QuotaConfig settings = node.config().quotaConfig();
+            MetricConfig config = new MetricConfig().samples(settings.numControllerQuotaSamples())
+                .timeWindow(settings.controllerQuotaWindowSizeSeconds(), TimeUnit.SECONDS)
+                .quota(new QuotaStandIn(broker.get()).managers().controllerMutation().quota(user, client));
+            MetricName full = new MetricName("tokens", "ControllerMutation", "", Map.of("user", user, "client-id", client));
+            put(full, StandIn.of(KafkaMetric.class).give("metricName", full).give("metricValue", tokens).give("config", config).make());
+        }
+
         @Override
         public KafkaMetric get(Object name) {
             String wanted = ((MetricName) name).name();
-            if (!wanted.equals("throttle-time") && !wanted.equals("exempt-request-time") && !LOGINS.contains(wanted))
+            if (!ANSWERED.contains(wanted) && !LOGINS.contains(wanted))
                 throw Unanswered.because("INTERNALS: the metric " + wanted);
             return super.get(name);
         }

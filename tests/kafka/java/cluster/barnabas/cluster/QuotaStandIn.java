@@ -7,26 +7,37 @@ import kafka.server.QuotaFactory.QuotaManagers;
 import kafka.server.ReplicationQuotaManager;
 import kafka.server.metadata.ClientQuotaMetadataManager;
 
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.message.DescribeClientQuotasResponseData.EntryData;
 import org.apache.kafka.common.metadata.ClientQuotaRecord;
 import org.apache.kafka.common.metadata.ClientQuotaRecord.EntityData;
 import org.apache.kafka.common.metrics.Metrics;
+import org.apache.kafka.common.metrics.Sensor;
 import org.apache.kafka.common.security.auth.KafkaPrincipal;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.image.ClientQuotasDelta;
 import org.apache.kafka.image.ClientQuotasImage;
 import org.apache.kafka.server.config.QuotaConfig;
 import org.apache.kafka.server.quota.ClientQuotaManager;
+import org.apache.kafka.server.quota.ClientSensors;
 import org.apache.kafka.server.quota.ControllerMutationQuotaManager;
 
 import java.io.IOException;
 import java.net.InetAddress;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Function;
+
+import org.mockito.Mockito;
 
 /** The quotas that a broker reports, in Kafka's own managers, which tests ask which of them holds for a client. */
 final class QuotaStandIn {
+    /** Clients whose sensors a test asked Kafka's quota of requests for, which makes their metrics. */
+    static final Set<String> ASKED = ConcurrentHashMap.newKeySet();
+
     private final Node node;
 
     QuotaStandIn(Node node) {
@@ -43,10 +54,15 @@ final class QuotaStandIn {
     }
 
     private <T extends ClientQuotaManager> T clients(Class<T> type, Function<QuotaManagers, ClientQuotaManager> which) {
+        // Tests only lock these sensors while they read a metric.
+        Sensor sensor = Mockito.mock(Sensor.class);
         return StandIn.of(type).on("quota", a -> {
             ClientQuotaManager manager = which.apply(filled(connectionQuotas()));
             return a[0] instanceof KafkaPrincipal user ? manager.quota(user, (String) a[1]) : manager.quota((String) a[0], (String) a[1]);
-        }).make();
+        }).on("getOrCreateQuotaSensors", a -> {
+            ASKED.add((String) a[1]);
+            return new ClientSensors(Map.of(), sensor, sensor);
+        }).give("exemptSensor", sensor).make();
     }
 
     ConnectionQuotas connections() {
@@ -81,6 +97,10 @@ final class QuotaStandIn {
         return StandIn.of(ReplicationQuotaManager.class).on("upperBound", a -> {
             String rate = Wire.dynamicSettings(node.askedPort(), node.id).get(key);
             return rate == null ? QuotaConfig.QUOTA_BYTES_PER_SECOND_DEFAULT : Long.parseLong(rate);
+        }).on("isThrottled", a -> {
+            TopicPartition partition = (TopicPartition) a[0];
+            String replicas = Wire.topicSetting(node.askedPort(), partition.topic(), key.replace(".rate", ".replicas"));
+            return List.of(replicas.split(",")).contains(partition.partition() + ":" + node.id);
         }).make();
     }
 }

@@ -2,10 +2,14 @@ package barnabas.cluster;
 
 import kafka.api.BaseQuotaTest;
 import kafka.api.EndToEndAuthorizationTest;
+import kafka.network.DynamicConnectionQuotaTest;
+import kafka.server.ControllerMutationQuotaTest;
 import kafka.server.KRaftQuorumImplementation;
 import kafka.server.KafkaBroker;
 import kafka.server.KafkaConfig;
 import kafka.server.QuorumTestHarness;
+import kafka.server.ReplicationQuotasTest;
+import kafka.server.RequestQuotaTest;
 import kafka.utils.TestInfoUtils;
 
 import barnabas.runner.Plan;
@@ -36,6 +40,7 @@ import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
 import static net.bytebuddy.matcher.ElementMatchers.named;
+import static net.bytebuddy.matcher.ElementMatchers.namedOneOf;
 import static net.bytebuddy.matcher.ElementMatchers.takesArguments;
 
 /**
@@ -49,6 +54,9 @@ public final class ScalaClusters implements LauncherSessionListener {
             .type(named("kafka.server.QuorumTestHarness"))
             .transform((builder, type, loader, module, domain) ->
                 builder.visit(Advice.to(NewQuorum.class).on(named("newKRaftQuorum").and(takesArguments(2)))))
+            .type(namedOneOf("kafka.server.ControllerMutationQuotaTest$", "kafka.server.RequestQuotaTest$"))
+            .transform((builder, type, loader, module, domain) ->
+                builder.visit(Advice.to(SaidPrincipal.class).on(named("principal_$eq"))))
             .installOn(ByteBuddyAgent.install());
     }
 
@@ -62,6 +70,14 @@ public final class ScalaClusters implements LauncherSessionListener {
         @Advice.OnMethodExit
         public static void exit(@Advice.Enter Object quorum, @Advice.Return(readOnly = false) KRaftQuorumImplementation returned) {
             returned = (KRaftQuorumImplementation) quorum;
+        }
+    }
+
+    /** Tests set the principal that their principal builder returns from now on. */
+    public static final class SaidPrincipal {
+        @Advice.OnMethodExit
+        public static void exit(@Advice.Argument(0) Object principal) {
+            Quorum.say(principal);
         }
     }
 
@@ -95,6 +111,7 @@ public final class ScalaClusters implements LauncherSessionListener {
             settings.put("listener.security.protocol.map", String.join(",", protocols));
             settings.put("controller.listener.names", String.join(",", listeners));
             settings.put("log.segment.delete.delay.ms", "1000");
+            if (harness instanceof ControllerMutationQuotaTest) settings.put(Scrape.LISTENER, "127.0.0.1:0");
             Map<Feature, Short> features = Map.of(Feature.TRANSACTION_VERSION, (short) (TestInfoUtils.isTransactionV2Enabled(test) ? 2 : 1));
             String name = test.getTestClass().orElseThrow().getSimpleName() + "." + test.getTestMethod().orElseThrow().getName();
             Jaas.addTo(settings);
@@ -109,9 +126,15 @@ public final class ScalaClusters implements LauncherSessionListener {
             return new Quorum(cluster, harness);
         }
 
+        public static void say(Object principal) {
+            NodeServer.ask(Map.of("do", "say", "principal", principal.toString()));
+        }
+
         /** Others compare the settings of their brokers with Kafka's, which do not have this page. */
         private static boolean looksAtMetrics(QuorumTestHarness harness) {
-            return harness instanceof BaseQuotaTest || harness instanceof EndToEndAuthorizationTest;
+            return harness instanceof BaseQuotaTest || harness instanceof EndToEndAuthorizationTest || harness instanceof RequestQuotaTest
+                || harness instanceof ControllerMutationQuotaTest || harness instanceof DynamicConnectionQuotaTest
+                || harness instanceof ReplicationQuotasTest;
         }
 
         /** The users that the test asks Kafka's formatter to add. */

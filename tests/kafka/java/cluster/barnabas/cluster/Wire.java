@@ -1,13 +1,17 @@
 package barnabas.cluster;
 
+import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.acl.AclBinding;
 import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.message.BrokerRegistrationRequestData;
 import org.apache.kafka.common.message.DescribeClientQuotasResponseData;
 import org.apache.kafka.common.message.DescribeConfigsRequestData;
 import org.apache.kafka.common.message.DescribeConfigsRequestData.DescribeConfigsResource;
+import org.apache.kafka.common.message.DescribeConfigsResponseData;
 import org.apache.kafka.common.message.DescribeQuorumResponseData;
+import org.apache.kafka.common.message.IncrementalAlterConfigsRequestData;
 import org.apache.kafka.common.message.ListOffsetsRequestData.ListOffsetsPartition;
 import org.apache.kafka.common.message.ListOffsetsRequestData.ListOffsetsTopic;
 import org.apache.kafka.common.message.ListOffsetsResponseData.ListOffsetsPartitionResponse;
@@ -20,6 +24,9 @@ import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.quota.ClientQuotaFilter;
 import org.apache.kafka.common.requests.AbstractRequest;
 import org.apache.kafka.common.requests.AbstractResponse;
+import org.apache.kafka.common.requests.ApiError;
+import org.apache.kafka.common.requests.BrokerRegistrationRequest;
+import org.apache.kafka.common.requests.BrokerRegistrationResponse;
 import org.apache.kafka.common.requests.DescribeAclsRequest;
 import org.apache.kafka.common.requests.DescribeAclsResponse;
 import org.apache.kafka.common.requests.DescribeClientQuotasRequest;
@@ -29,6 +36,8 @@ import org.apache.kafka.common.requests.DescribeConfigsResponse;
 import org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource;
 import org.apache.kafka.common.requests.DescribeQuorumRequest;
 import org.apache.kafka.common.requests.DescribeQuorumResponse;
+import org.apache.kafka.common.requests.IncrementalAlterConfigsRequest;
+import org.apache.kafka.common.requests.IncrementalAlterConfigsResponse;
 import org.apache.kafka.common.requests.ListOffsetsRequest;
 import org.apache.kafka.common.requests.ListOffsetsResponse;
 import org.apache.kafka.common.requests.MetadataRequest;
@@ -55,6 +64,8 @@ final class Wire {
     private static final short DESCRIBE_CONFIGS = 4;
     private static final short DESCRIBE_ACLS = 3;
     private static final short DESCRIBE_CLIENT_QUOTAS = 1;
+    private static final short REGISTER = 4;
+    private static final short ALTER_CONFIGS = 1;
 
     static final long LATEST = -1;
     static final long EARLIEST = -2;
@@ -103,16 +114,57 @@ final class Wire {
 
     /** A broker's settings that were changed while it runs, its own and those of all brokers. */
     static Map<String, String> dynamicSettings(int port, int broker) throws IOException {
-        var resource = new DescribeConfigsResource().setResourceType(ConfigResource.Type.BROKER.id()).setResourceName(Integer.toString(broker));
-        DescribeConfigsResponse answer = ask(port, new DescribeConfigsRequest.Builder(
-            new DescribeConfigsRequestData().setResources(List.of(resource))).build(DESCRIBE_CONFIGS));
         Map<String, String> settings = new HashMap<>();
-        for (var each : answer.data().results().get(0).configs()) {
+        for (var each : settings(port, ConfigResource.Type.BROKER, Integer.toString(broker))) {
             ConfigSource source = ConfigSource.forId(each.configSource());
             boolean dynamic = source == ConfigSource.DYNAMIC_BROKER_CONFIG || source == ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG;
             if (dynamic && each.value() != null) settings.put(each.name(), each.value());
         }
         return settings;
+    }
+
+    /** Empty if the topic does not have it. */
+    static String topicSetting(int port, String topic, String key) throws IOException {
+        for (var each : settings(port, ConfigResource.Type.TOPIC, topic))
+            if (each.name().equals(key) && each.value() != null) return each.value();
+        return "";
+    }
+
+    private static List<DescribeConfigsResponseData.DescribeConfigsResourceResult> settings(
+        int port, ConfigResource.Type type, String name) throws IOException {
+        var resource = new DescribeConfigsResource().setResourceType(type.id()).setResourceName(name);
+        DescribeConfigsResponse answer = ask(port, new DescribeConfigsRequest.Builder(
+            new DescribeConfigsRequestData().setResources(List.of(resource))).build(DESCRIBE_CONFIGS));
+        return answer.data().results().get(0).configs();
+    }
+
+    /** Registers a broker at a controller. Returns its epoch. */
+    static long registerBroker(int port, BrokerRegistrationRequestData data) throws IOException {
+        BrokerRegistrationResponse answer = ask(port, new BrokerRegistrationRequest.Builder(data).build(REGISTER));
+        if (answer.data().errorCode() != Errors.NONE.code()) throw new IOException(Errors.forCode(answer.data().errorCode()).message());
+        return answer.data().brokerEpoch();
+    }
+
+    /** Alters configs at a controller: by resource and key an operation and a value. Returns the errors by resource. */
+    static Map<ConfigResource, ApiError> alterConfigs(int port, Map<?, ?> changes) throws IOException {
+        IncrementalAlterConfigsRequestData data = new IncrementalAlterConfigsRequestData();
+        Map<ConfigResource, ApiError> errors = new HashMap<>();
+        changes.forEach((resource, entries) -> {
+            ConfigResource altered = (ConfigResource) resource;
+            var configs = new IncrementalAlterConfigsRequestData.AlterableConfigCollection();
+            ((Map<?, ?>) entries).forEach((key, entry) -> {
+                Map.Entry<?, ?> operation = (Map.Entry<?, ?>) entry;
+                configs.add(new IncrementalAlterConfigsRequestData.AlterableConfig().setName((String) key)
+                    .setConfigOperation(((AlterConfigOp.OpType) operation.getKey()).id()).setValue((String) operation.getValue()));
+            });
+            data.resources().add(new IncrementalAlterConfigsRequestData.AlterConfigsResource()
+                .setResourceType(altered.type().id()).setResourceName(altered.name()).setConfigs(configs));
+        });
+        IncrementalAlterConfigsResponse answer = ask(port, new IncrementalAlterConfigsRequest.Builder(data).build(ALTER_CONFIGS));
+        for (var each : answer.data().responses())
+            errors.put(new ConfigResource(ConfigResource.Type.forId(each.resourceType()), each.resourceName()),
+                new ApiError(Errors.forCode(each.errorCode()), each.errorMessage()));
+        return errors;
     }
 
     static List<DescribeClientQuotasResponseData.EntryData> clientQuotas(int port) throws IOException {
