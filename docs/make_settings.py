@@ -98,7 +98,7 @@ those of all brokers together ([quotas.md](quotas.md)). The same on each broker.
 A connection is served as one of the listener with the same name. |
 | `{STORE_URL}` | none | `file:///path` or `s3://bucket/prefix` | The object store of tiered storage: \
 a directory that all brokers see, or a bucket ([tiered.md](tiered.md)). The same on each broker. |
-| `{COMPACTED_TIERS}` | false | true or false | Compacted topics may be tiered, if they are made so \
+| `{COMPACTED_TIERS}` | false | true or false | Compacted topics may be tiered \
 ([tiered.md](tiered.md#compacted-topics)). The same on all nodes, controllers as well. |
 | `{STORE_ENDPOINT}` | Amazon's | http(s)://host:port | Address of another S3 server. |
 | `{STORE_REGION}` | us-east-1 | a name | Region of the bucket. |

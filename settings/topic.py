@@ -159,8 +159,8 @@ class TopicConfig:
                 found = broker_default(name, broker or {})
                 if found is not None:
                     values[definition.attribute] = _field_value(name, found)
-        values["remote_log_storage_system_enable"] = _is_true((broker or {}).get(SYSTEM_ENABLE))
-        values["barnabas_remote_storage_compacted_enable"] = _is_true((broker or {}).get(COMPACTED_TIERS))
+        values["remote_log_storage_system_enable"] = is_true((broker or {}).get(SYSTEM_ENABLE))
+        values["barnabas_remote_storage_compacted_enable"] = is_true((broker or {}).get(COMPACTED_TIERS))
         internal_segment_bytes = values.pop("internal_segment_bytes", None)
         if internal_segment_bytes is not None:
             values["segment_bytes"] = internal_segment_bytes
@@ -218,22 +218,37 @@ def validate_topic_configs(
             str(config.min_compaction_lag_ms),
             f"0 to {config.max_compaction_lag_ms}",
         )
+    known = None if before is None else TopicConfig.resolve(before, broker)
     if config.remote_storage_enable:
-        _check_tiering(config, None if before is None else TopicConfig.resolve(before, broker))
-    elif _is_true((before or {}).get(_TIERED)) and not config.remote_log_delete_on_disable:
-        raise SettingsError(
-            "remote data would be neither read nor deleted: set remote.log.delete.on.disable=true as well to delete it,"
-            " or keep remote.storage.enable=true and set remote.log.copy.disable=true to keep it",
-            _TIERED,
-            "false",
-        )
+        _check_tiering(config, known)
+    elif known is not None and not config.remote_log_delete_on_disable:
+        _check_that_remote_data_goes(config, known)
     if config.barnabas_delayed_delivery_enable:
         _check_delayed_delivery(config)
     return config
 
 
-def _is_true(text: str | None) -> bool:
+def is_true(text: str | None) -> bool:
     return text is not None and text.strip().lower() == "true"
+
+
+def _check_that_remote_data_goes(config: TopicConfig, before: TopicConfig) -> None:
+    """The topic is not tiered, and nothing remote of it is deleted."""
+    if before.remote_storage_enable:
+        raise SettingsError(
+            "remote data would be neither read nor deleted: set remote.log.delete.on.disable=true as well to delete it,"
+            " or keep remote.storage.enable=true and set remote.log.copy.disable=true to keep it",
+            TIERED,
+            "false",
+        )
+    if before.remote_log_delete_on_disable and config.barnabas_remote_storage_compacted_enable:
+        raise SettingsError(
+            "the topic may have been tiered, and its segments in the store would be left: a compacted topic could"
+            " find them again",
+            _DELETE_ON_DISABLE,
+            "false",
+            "true",
+        )
 
 
 def _check_delayed_delivery(config: TopicConfig) -> None:
@@ -249,22 +264,31 @@ def _check_delayed_delivery(config: TopicConfig) -> None:
             raise SettingsError(f"a {kind} topic cannot deliver records later", key, "true", "false")
 
 
-_TIERED = "remote.storage.enable"
+TIERED = "remote.storage.enable"
+_DELETE_ON_DISABLE = "remote.log.delete.on.disable"
 
 
 def _check_tiering(config: TopicConfig, before: TopicConfig | None) -> None:
     """Rules of tiered topics (KIP-405, KIP-950): they are compacted only where the cluster allows it, local data is a
     part of all data, and there is no difference between the two if nothing is copied.
 
-    Before it was tiered, each replica of a compacted topic removed tombstones as it liked: what one copies might then
-    have keys whose tombstones another one has removed.
+    If segments of a compacted topic are left from an earlier time, replicas have removed tombstones since then of keys
+    that are in them.
     """
     if not config.remote_log_storage_system_enable:
-        raise SettingsError(f"tiered storage is off in this cluster ({SYSTEM_ENABLE}=false)", _TIERED, "true", "false")
+        raise SettingsError(f"tiered storage is off in this cluster ({SYSTEM_ENABLE}=false)", TIERED, "true", "false")
     if config.compacts and not config.barnabas_remote_storage_compacted_enable:
-        raise SettingsError("a compacted topic cannot be tiered", _TIERED, "true", "false")
-    if config.compacts and before is not None and before.compacts and not before.remote_storage_enable:
-        raise SettingsError("a compacted topic can only be tiered when it is created", _TIERED, "true", "false")
+        raise SettingsError("a compacted topic cannot be tiered", TIERED, "true", "false")
+    if config.compacts and before is not None and not before.remote_storage_enable and (
+        before.remote_log_delete_on_disable
+    ):
+        raise SettingsError(
+            f"a compacted topic is not tiered again: {_DELETE_ON_DISABLE}=true says that it was, and its segments in"
+            " the store may be left; copy it into a new topic",
+            TIERED,
+            "true",
+            "false",
+        )
     check_local_retention(config)
 
 

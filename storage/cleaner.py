@@ -61,7 +61,8 @@ def extent_of(log: PartitionLog, now_ms: int) -> Extent:
     first_dirty_offset = find_first_dirty_offset(log.cleaned_to, log.local_log_start_offset, log.log_end_offset)
     # Recovery treats everything behind the recovery point as appended without gaps.
     limit_offset = min(log.last_stable_offset, log.recovery_point)
-    return measure(log.segments, first_dirty_offset, limit_offset, log.config, now_ms)
+    extent = measure(log.segments, first_dirty_offset, limit_offset, log.config, now_ms)
+    return extent._replace(is_wanted=first_dirty_offset < log.clean_wanted_to <= extent.end_offset)
 
 
 def dirtiest(
@@ -217,7 +218,8 @@ class LogCleaning:
         assert self._map is not None
         log, upper_offset = self._log, self._extent.end_offset
         end_offset = self._map.latest_offset + 1
-        is_tiered, first_offset = log.config.is_tiered, log.segments[0].base_offset
+        # Also on a broker whose own file says that nothing compacted is tiered: others may have copies.
+        is_tiered, first_offset = log.config.remote_storage_enable, log.segments[0].base_offset
         transactions = Transactions(self._aborted(first_offset, upper_offset), first_offset if is_tiered else 0)
         compaction = self._compaction = Compaction(
             self._map,

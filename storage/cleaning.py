@@ -130,6 +130,8 @@ class Extent(NamedTuple):
     """Size of the dirty segments that may be cleaned."""
     overdue_ms: int
     """Time beyond `max.compaction.lag.ms`; 0 if cleaning is not overdue."""
+    is_wanted: bool = False
+    """Somebody waits for it, however small the dirty part is."""
 
     @property
     def dirty_ratio(self) -> float:
@@ -138,7 +140,7 @@ class Extent(NamedTuple):
     def is_worth_it(self, config: TopicConfig) -> bool:
         if not self.dirty_bytes:
             return False
-        return self.overdue_ms > 0 or self.dirty_ratio > config.min_cleanable_dirty_ratio
+        return self.is_wanted or self.overdue_ms > 0 or self.dirty_ratio > config.min_cleanable_dirty_ratio
 
 
 @dataclass(slots=True)

@@ -67,6 +67,7 @@ class PartitionLog:
         "_roll_rule",
         "_segments",
         "_tracker",
+        "clean_wanted_to",
         "cleaned_to",
         "cleaning",
         "config",
@@ -122,6 +123,8 @@ class PartitionLog:
         self.cleaning = CleaningState()
         self.cleaned_to: int | None = None
         """Everything below it has been compacted; None if nothing ever was."""
+        self.clean_wanted_to = 0
+        """The offset up to which it is to be cleaned, however small the dirty part is: what is copied has to be so."""
         self.pending_from: int | None = None
         """No record below it waits for its delivery; None if that is not known here, as on followers."""
 

@@ -6,6 +6,7 @@ import typer
 
 from barnabas.cli import (
     pipeline_audit,
+    pipeline_env,
     pipeline_export,
     pipeline_generate,
     pipeline_lag,
@@ -28,5 +29,6 @@ for _name, _module in (
     ("generate", pipeline_generate),
     ("segments", pipeline_segments),
     ("audit", pipeline_audit),
+    ("env", pipeline_env),
 ):
     app.command(_name)(_module.command)

@@ -4,9 +4,9 @@ COPY_SEGMENT_STARTED is in the metadata before the first object is stored, and C
 whatever ends in between can be found and deleted. Leadership is checked again before each of these steps. Only what the
 metadata then shows as readable counts as copied, on leaders as on followers.
 
-The copy of a compacted log says how far it is clean. An earlier leader may have copied the same records a moment
-before, and cleaned them with later ones: so after COPY_SEGMENT_STARTED, from which on that leader is shut out, the copy
-is given up if it is clean only up to an offset before the end of what is remote.
+The copy of a compacted log says how far it is clean, and that is at least up to where the epoch of its leader begins:
+all that earlier leaders copied is below it, and all tombstones that replicas removed before the topic was tiered. To
+get there, a new leader closes its active segment, and asks the cleaner for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from barnabas.runtime.decisions import DecisionKind
 from barnabas.runtime.object_store import StoreError
 from barnabas.runtime.uuids import random_uuid
 from barnabas.storage.log import PartitionLog
-from barnabas.storage.remote.compacted_copy import CompactedCopy, decode_copy
+from barnabas.storage.remote.compacted_copy import CompactedCopy
 from barnabas.storage.remote.copying import bytes_to_copy, next_to_copy
 from barnabas.storage.remote.lineage import PROVEN_IN_A_STEP, first_readable, last_copied, proven_end
 from barnabas.storage.remote.partition_segments import PartitionSegments
@@ -56,6 +56,7 @@ class Copier:
         await self._learn(tended, segments)
         if not partition.is_leader:
             self._give_up(tended)
+            partition.log.clean_wanted_to = 0
             tended.gauges.copy_lag_bytes = tended.gauges.copy_lag_segments = 0
             return True
         epoch = partition.leader_epoch
@@ -63,13 +64,15 @@ class Copier:
             self._give_up(tended)
             self._begin_to_lead(tended, segments)
             tended.led_epoch = epoch
+        if partition.log.config.copies_to_remote:
+            _close_what_is_to_be_clean(partition.log, self._ports.world.wall_clock.now_ms())
         try:
             while tended.leads(epoch) and partition.log.config.copies_to_remote and self._ports.metadata.lost is None:
                 candidate = next_to_copy(
                     [each.base_offset for each in partition.log.segments],
                     partition.log.highest_copied_offset,
                     partition.log.log_start_offset,
-                    _copyable_to(partition.log),
+                    self._copyable_to(partition.log),
                 )
                 if candidate is None:
                     break
@@ -81,6 +84,16 @@ class Copier:
         finally:
             self._measure_lag(tended)
         return True
+
+    def _copyable_to(self, partition_log: PartitionLog) -> int:
+        """Segments that end before this offset may be copied."""
+        stable = partition_log.last_stable_offset
+        if not partition_log.config.compacts:
+            return stable
+        cleaned_to = partition_log.cleaned_to or 0
+        # What is not on this disk is dirty in no local segment.
+        is_clean = max(cleaned_to, partition_log.local_log_start_offset) >= partition_log.clean_wanted_to
+        return min(stable, cleaned_to) if is_clean else 0
 
     async def _learn(self, tended: Tended, segments: PartitionSegments) -> None:
         """Set the highest copied offset of the log: local retention deletes up to there."""
@@ -116,7 +129,9 @@ class Copier:
     def _begin_to_lead(self, tended: Tended, segments: PartitionSegments) -> None:
         """The log start of a former leader may be known only from what it left in the store."""
         partition_log = tended.partition.log
-        first = first_readable(partition_log.epochs.entries(), segments)
+        epochs = partition_log.epochs.entries()
+        partition_log.clean_wanted_to = epochs[-1][1] if epochs else partition_log.log_end_offset
+        first = first_readable(epochs, segments)
         local_start = partition_log.local_log_start_offset
         if first is None and local_start > partition_log.log_start_offset:
             copied_to = last_copied(partition_log.epochs, partition_log.log_end_offset, segments)
@@ -180,11 +195,9 @@ class Copier:
         if not attempt.is_stored:
             content = await world.run_blocking(partial(export.read, now_ms))
             self._check(tended, export, epoch)
-            self._check_is_clean(tended, attempt.segment)
             await self._announce(attempt)
             world.fault_point("remote.copy.started")
             self._check(tended, export, epoch)
-            self._check_is_clean(tended, attempt.segment)
             await self._store(attempt.segment, export, content)
             attempt.is_stored = True
         world.fault_point("remote.copy.stored")
@@ -259,21 +272,10 @@ class Copier:
             raise LeadershipEnded(f"offset {export.end_offset - 1} is not stable any more")
 
 
-    def _check_is_clean(self, tended: Tended, segment: RemoteSegment) -> None:
-        """Raises `LeadershipEnded`."""
-        copy, segments = decode_copy(segment.custom_metadata), self._ports.metadata.segments(tended.key)
-        if copy is None or segments is None or not tended.partition.log.config.compacts:
-            return
-        partition_log = tended.partition.log
-        copied_to = last_copied(partition_log.epochs, partition_log.log_end_offset, segments) + 1
-        if copy.cleaned_to < copied_to:
-            raise LeadershipEnded(f"it is clean up to {copy.cleaned_to}, and others have copied up to {copied_to}")
-
-
-def _copyable_to(partition_log: PartitionLog) -> int:
-    """Segments that end before this offset may be copied."""
-    stable = partition_log.last_stable_offset
-    return min(stable, partition_log.cleaned_to or 0) if partition_log.config.compacts else stable
+def _close_what_is_to_be_clean(partition_log: PartitionLog, now_ms: int) -> None:
+    """Only closed segments are cleaned. Raises KafkaError."""
+    if partition_log.config.compacts and partition_log.active_segment.base_offset < partition_log.clean_wanted_to:
+        partition_log.roll(now_ms)
 
 
 def _is_same(before: RemoteSegment, now: RemoteSegment) -> bool:

@@ -13,12 +13,13 @@ import trio
 from barnabas.broker.remote.ports import RemotePorts
 from barnabas.broker.remote.remote_pass import CannotReclean, RemotePass, Work
 from barnabas.broker.remote.tended import LeadershipEnded, Tended
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.records.batch import CorruptBatch
+from barnabas.runtime.object_store import StoreError
 from barnabas.storage.cleaning import Throttle
 from barnabas.storage.indexes import CorruptIndex
-from barnabas.storage.remote.compacted_copy import CompactedCopy
 from barnabas.storage.remote.partition_segments import PartitionSegments
-from barnabas.storage.remote.recleaning import LogState, Row, cleaned_to_in, readable_row
-from barnabas.storage.remote.segment import SegmentState, SegmentUpdate
+from barnabas.storage.remote.recleaning import LogState, Row, readable_row
 
 log = logging.getLogger(__name__)
 
@@ -42,20 +43,31 @@ class Recleaner:
         if not (partition.is_leader and tended.led_epoch == epoch and config.compacts and config.copies_to_remote):
             return True
         row = await self._row(tended, segments)
+        tended.gauges.dirty_share = row.dirty_ratio
         if self._ports.metadata.lost is not None or not row.is_worth_it(config):
             return True
+        await self._pass(Work(tended, segments, row, epoch))
+        row = await self._row(tended, segments)
+        tended.gauges.dirty_share = row.dirty_ratio
+        return True
+
+    async def _pass(self, work: Work) -> None:
+        tended, traffic, world = work.tended, self._ports.traffic, self._ports.world
+        topic, began_ms = tended.key.topic, world.monotonic.now_ms()
         try:
-            await self._shut_out_earlier_leaders(tended, segments, row, epoch)
-            row = await self._row(tended, segments)
-            if row.is_worth_it(config):
-                await RemotePass(self._ports, self._throttle, Work(tended, segments, row, epoch)).run()
+            await RemotePass(self._ports, self._throttle, work).run()
+            traffic.passes[topic] += 1
         except LeadershipEnded as error:
             log.info("%s: compaction of what is remote stops: %s", tended, error)
         except (CannotReclean, CorruptIndex) as error:
+            traffic.failed_passes[topic] += 1
             log.error("%s: what is remote is not compacted: %s", tended, error)
+        except (StoreError, KafkaError, OSError, CorruptBatch):
+            traffic.failed_passes[topic] += 1
+            raise
         finally:
-            tended.give_up_replacement(self._ports.world.wall_clock.now_ms())
-        return True
+            traffic.pass_ms[topic] += world.monotonic.now_ms() - began_ms
+            tended.give_up_replacement(world.wall_clock.now_ms())
 
     async def _row(self, tended: Tended, segments: PartitionSegments) -> Row:
         """In steps of the event loop."""
@@ -67,28 +79,6 @@ class Recleaner:
                 row: Row = end.value
                 return row
             await trio.lowlevel.checkpoint()
-
-    async def _shut_out_earlier_leaders(
-        self, tended: Tended, segments: PartitionSegments, row: Row, epoch: int
-    ) -> None:
-        """Publish a record of this epoch: what an earlier leader has not finished by then will have no effect. So the
-        segments change no more but by this broker, and a plan that is made afterwards holds."""
-        if segments.newest_copier_epoch >= epoch:
-            return
-        first = row.parts[0].segment
-        copy = CompactedCopy(epoch, cleaned_to_in(first, _state_of(tended)))
-        now_ms = self._ports.world.wall_clock.now_ms()
-        await self._ports.metadata.publish(
-            SegmentUpdate(
-                tended.key,
-                first.segment_id,
-                now_ms,
-                SegmentState.COPY_SEGMENT_FINISHED,
-                self._ports.node_id,
-                copy.encode(),
-            )
-        )
-        tended.check_leads(epoch)
 
 
 def _state_of(tended: Tended) -> LogState:

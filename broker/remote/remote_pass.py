@@ -253,6 +253,8 @@ class RemotePass:
         ports.world.fault_point("remote.reclean.finished")
         tended.replacement = None
         before = sum(part.segment.size_bytes for part in group)
+        ports.traffic.replaced_bytes[tended.key.topic] += before
+        ports.traffic.replacing_bytes[tended.key.topic] += segment.size_bytes
         self._replaced_bytes += before
         self._stored_bytes += segment.size_bytes
         offsets = (segment.start_offset, segment.end_offset)

@@ -17,6 +17,16 @@ class RemoteTraffic:
     deletions: Counter[str] = field(default_factory=Counter)
     """Attempts to delete a segment."""
     failed_deletions: Counter[str] = field(default_factory=Counter)
+    passes: Counter[str] = field(default_factory=Counter)
+    """Passes of compaction over remote segments that came to their end."""
+    failed_passes: Counter[str] = field(default_factory=Counter)
+    """Those that an error ended; not those of a leader that was deposed."""
+    replaced_bytes: Counter[str] = field(default_factory=Counter)
+    """In segments that compaction has replaced."""
+    replacing_bytes: Counter[str] = field(default_factory=Counter)
+    """In the segments that took their place."""
+    pass_ms: Counter[str] = field(default_factory=Counter)
+    """Time spent on passes, finished or not."""
     throttled_ms: int = 0
     """Time for which copies waited for their quota."""
 
@@ -34,5 +44,7 @@ class PartitionGauges:
     known_segments: int = 0
     """Segments that the metadata knows, in any state."""
     remote_bytes: int = 0
+    dirty_share: float = 0.0
+    """The part of the remote bytes that was copied since the last pass of compaction, 0 to 1."""
     computation_ms: int = 0
     """Time that the last decision about expiry took."""

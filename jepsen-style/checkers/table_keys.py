@@ -7,7 +7,8 @@ readings to the end, after the cluster was healed,
   else `lost-write`, and for a key that was deleted and is back as well, unless the reading took so long that the
   tombstone may have gone since the older record was read;
 - nothing stands at an offset where something else was acknowledged: `inconsistent-offsets`;
-- nothing was read that nobody wrote (`unexpected-read`) or whose write surely failed (`G1a`).
+- nothing was read that nobody wrote (`unexpected-read`) or whose write surely failed (`G1a`). The writes of an aborted
+  transaction failed, also those that were acknowledged: an aborted tombstone is known by its offset.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class TableChecker:
 
     def check(self, history: Any) -> Verdict:
         whole = attempts(history)
-        writes = [attempt for attempt in whole if attempt.f == "write"]
+        writes = [write for attempt in whole for write in _writes_of(attempt)]
         readings = readings_of(whole)
         findings = list(_strangers(writes, readings))
         by_place: dict[Place, list[Attempt]] = {}
@@ -70,9 +71,19 @@ class TableChecker:
             "written": sum(write.type == "ok" for write in writes),
             "unknown": sum(write.type == "info" for write in writes),
             "deletions": deleted,
+            "aborted": sum(attempt.f == "txn" and attempt.type == "fail" for attempt in whole),
             "partitions read": complete,
         }
         return concluded(history, findings, figures, complete=complete == len(by_place))
+
+
+def _writes_of(attempt: Attempt) -> list[Attempt]:
+    """The writes of one operation; those of a transaction have its outcome."""
+    if attempt.f == "write":
+        return [attempt]
+    if attempt.f != "txn":
+        return []
+    return [attempt._replace(asked=write, value=write) for write in attempt.value["writes"]]
 
 
 def _finals(readings: Sequence[Attempt], place: Place) -> Iterator[_Log]:
@@ -126,8 +137,10 @@ def _strangers(writes: Sequence[Attempt], readings: Sequence[Attempt]) -> Iterat
     for write in writes:
         place = Place(*write.asked["place"])
         wrote.setdefault((place, write.asked["key"], write.asked["value"]), []).append(write)
-        if write.type == "ok" and write.value.get("offset") is not None:
-            at[place, write.value["offset"]] = write
+        # An aborted write has its offset, too, if it was acknowledged.
+        offset = write.value.get("offset") if write.value else None
+        if offset is not None and write.type in ("ok", "fail"):
+            at[place, offset] = write
     seen: set[tuple[Place, int, int, int | None]] = set()
     for reading in readings:
         for topic, partition, _, _, records in reading.value["parts"]:
@@ -153,6 +166,10 @@ def _judge(
     if here is not None and (here.asked["key"], here.asked["value"]) != record:
         text = f"key {key} with {value} was read at {offset} of {place}, where another write was acknowledged"
         yield Finding("inconsistent-offsets", str(place), sorted({*here.evidence, evidence}), text)
+    elif here is not None and here.type == "fail":
+        text = f"key {key} with {value} was read at {offset} of {place}, though its transaction was aborted"
+        yield Finding("G1a", str(place), sorted({*here.evidence, evidence}), text)
+        return
     known = wrote.get((place, key, value), [])
     if not known:
         text = f"key {key} with {value} at {offset} of {place} was never written"

@@ -16,6 +16,7 @@ from barnabas.broker.remote.copier import Copier
 from barnabas.broker.remote.expirer import Expirer
 from barnabas.broker.remote.follower_states import FollowerStates
 from barnabas.broker.remote.reader import RemoteReader
+from barnabas.broker.remote.remote_pass import RemotePass
 from barnabas.broker.remote.segment_store import RemoteSegmentStore
 from barnabas.broker.replication.follower import Follower
 from barnabas.broker.replication.partition import Partition
@@ -521,6 +522,18 @@ _ALL = (
         "tombstones-leave-disks",
         "a cleaner removes tombstones of a tiered log although older records of their keys are remote",
         [Patch(Compaction, "__init__", tiering.let_tombstones_go)],
+        ["broken-promise", "lost-write"],
+    ),
+    Plant(
+        "passes-forget-keys",
+        "compaction in the store reads only the last of the segments that were copied since the pass before",
+        [Patch(RemotePass, "_map_keys", tiering.map_the_last_segment_alone)],
+        ["broken-promise", "lost-write"],
+    ),
+    Plant(
+        "passes-claim-too-much",
+        "compaction in the store takes what it has written for clean up to the end of the log",
+        [Patch(RemotePass, "_cleaned_to", tiering.take_all_for_clean)],
         ["broken-promise", "lost-write"],
     ),
     Plant(

@@ -9,11 +9,13 @@ from barnabas.broker.remote.copier import Copier
 from barnabas.broker.remote.expirer import Expirer
 from barnabas.broker.remote.follower_states import FollowerStates
 from barnabas.broker.remote.reader import RemoteReader
+from barnabas.broker.remote.remote_pass import RemotePass
 from barnabas.broker.remote.segment_store import RemoteSegmentStore, SegmentFiles
 from barnabas.broker.replication.tier_start import RemoteState
 from barnabas.runtime.object_store import StoreError
 from barnabas.storage.compaction import Compaction
 from barnabas.storage.producer_snapshot_format import encode_snapshot
+from barnabas.storage.remote.recleaning import Row
 from barnabas.storage.remote.segment import RemoteSegment
 from barnabas.storage.transaction_index import AbortedTransaction
 
@@ -127,3 +129,24 @@ def let_tombstones_go(original: Any) -> Any:
         original(self, *arguments, **options)
 
     return init
+
+
+def map_the_last_segment_alone(original: Any) -> Any:
+    """A pass does not read all keys that were copied since the last one."""
+
+    async def map_keys(self: RemotePass) -> None:
+        dirty = self._row.dirty_parts
+        if len(dirty) > 1:
+            self._row = Row(self._row.parts, dirty[-2].end_offset)
+        await original(self)
+
+    return map_keys
+
+
+def take_all_for_clean(_original: Any) -> Any:
+    """A pass says that what it has written is clean up to the end of the log."""
+
+    def cleaned_to(self: RemotePass, group: Any) -> int:
+        return self._tended.partition.log.log_end_offset
+
+    return cleaned_to

@@ -201,7 +201,7 @@ def _with_tiers(plan: Plan, chance: Random, conditions: Conditions) -> Plan:
 
 
 def _with_table(plan: Plan, chance: Random) -> Plan:
-    """Cleaners that are never far behind, and few keys."""
+    """Cleaners that are never far behind, and few keys. In half of them the topic is tiered only later."""
     cleaner = {
         "barnabas.remote.storage.compacted.enable": "true",
         "log.cleaner.backoff.ms": chance.choice((200, 500, 1_500)),
@@ -214,12 +214,14 @@ def _with_table(plan: Plan, chance: Random) -> Plan:
         "min.cleanable.dirty.ratio": chance.choice(("0.01", "0.3")),
     }
     kept_configs = [pair for pair in plan.topic_config if pair.partition("=")[0] not in topic_configs]
-    return replace(
+    plan = replace(
         plan,
         settings=(*kept, *(f"{key}={value}" for key, value in cleaner.items())),
         topic_config=(*kept_configs, *(f"{key}={value}" for key, value in topic_configs.items())),
         keys=chance.choice((3, 6, 12)),
     )
+    tiered_after = chance.choice((0, 0, 20, 60))
+    return replace(plan, option=(*plan.option, f"tiered_after={tiered_after}")) if tiered_after else plan
 
 
 def _with_two_phases(plan: Plan, conditions: Conditions) -> Plan:

@@ -33,6 +33,7 @@ OPTIONS = {"replicas": "replicas of each topic; -1: the default of the brokers",
 MORE_OPTIONS = {
     "offsets": {"registers": "of each group", "one_broker": "false: ask whichever coordinate"},
     "rights": {"allow_everyone": "allow.everyone.if.no.acl.found of the brokers"},
+    "table": {"tiered_after": "writes after which the topic becomes tiered"},
     "share": {"lock_ms": "duration of acquisition locks", "limit": "maximum delivery count"},
 }
 """By workload: what it alone knows."""

@@ -19,6 +19,7 @@ from barnabas.kraft.metadata.image import (
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
     GROUP_RESOURCE,
+    NO_LEADER,
     TOPIC_RESOURCE,
     ConfigResource,
 )
@@ -26,14 +27,14 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import alter_configs as legacy
 from barnabas.protocol.messages import incremental_alter_configs as incremental
 from barnabas.protocol.messages.create_topics import CreatableTopic
-from barnabas.protocol.messages.metadata_log import ConfigRecord
+from barnabas.protocol.messages.metadata_log import ConfigRecord, PartitionChangeRecord
 from barnabas.protocol.schema import Message
 from barnabas.runtime.decisions import DecisionKind, cut
 from barnabas.settings.definitions import KeyDefinition, definitions
 from barnabas.settings.describe import unknown_broker_config, validate_broker_config
 from barnabas.settings.errors import SettingsError
 from barnabas.settings.group import validate_group_configs
-from barnabas.settings.topic import validate_topic_configs
+from barnabas.settings.topic import TIERED, TopicConfig, is_true, validate_topic_configs
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 """Operations of IncrementalAlterConfigs."""
@@ -270,6 +271,30 @@ def _alter(state: ControllerState, resource: ConfigResource, changes: Changes) -
     records: list[Message] = []
     for key, value in effective.items():
         records += config_records(resource, {key: value})
+        if state.pace.is_full():
+            yield None
+    if resource[0] == TOPIC_RESOURCE and _tiers_compacted(state, current, altered):
+        records += yield from _new_leader_epochs(state, resource[1])
+    return records
+
+
+def _tiers_compacted(state: ControllerState, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
+    """True if a topic that exists becomes tiered, and is compacted."""
+    if is_true(before.get(TIERED)) or not is_true(after.get(TIERED)):
+        return False
+    return TopicConfig.resolve(after, broker_layers(state.image, state.defaults).merged()).compacts
+
+
+def _new_leader_epochs(state: ControllerState, topic_name: str) -> Steps[list[Message]]:
+    """The leaders stay, and lead in a new epoch each. A replica that does not know the new configs does not know this
+    epoch either, so it gets no record of it: the tombstones that it removes by the old configs are all older."""
+    topic = state.image.topics.by_name[topic_name]
+    records: list[Message] = []
+    for partition_id, partition in topic.partitions.items():
+        if partition.leader != NO_LEADER:
+            records.append(
+                PartitionChangeRecord(topic_id=topic.id, partition_id=partition_id, leader=partition.leader)
+            )
         if state.pace.is_full():
             yield None
     return records

@@ -5,7 +5,8 @@ it is there whole or not at all, also after a crash. A put that must not replace
 is one. `verify=full` drops the pages of the file before it is read back, so that the bytes come from the disk or from
 the server. What a crash leaves in `.partial` is removed a day later.
 
-Kafka's LocalTieredStorage uses the same names, so one can read the directory of the other.
+Kafka's LocalTieredStorage uses the same names, so one can read the directory of the other. It takes every directory for
+a partition's: in a directory of its own `.partial` is beside it, `kafka-tiered-storage.partial`.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class DirectoryStore:
         """The directory must exist unless it is created: one that is not mounted must not look like an empty store."""
         self._root = settings.directory
         self._creates_root = settings.creates_directory
+        self._partial = self._root + PARTIAL if settings.creates_directory else os.path.join(self._root, PARTIAL)
         self._verifies_fully = settings.verify == "full"
         self._timeout_ms = settings.timeout_ms
         self._run_blocking = run_blocking
@@ -180,15 +182,14 @@ class DirectoryStore:
     def _new_partial(self) -> str:
         """A new, empty file on the same volume."""
         self._check_root()
-        directory = os.path.join(self._root, PARTIAL)
         with suppress(FileExistsError):
-            os.mkdir(directory)
-        descriptor, path = tempfile.mkstemp(dir=directory)
+            os.mkdir(self._partial)
+        descriptor, path = tempfile.mkstemp(dir=self._partial)
         os.fchmod(descriptor, 0o644)
         os.close(descriptor)
         if not self._is_swept:
             self._is_swept = True
-            _sweep(directory, os.stat(path).st_mtime - _STALE_SECONDS)
+            _sweep(self._partial, os.stat(path).st_mtime - _STALE_SECONDS)
         return path
 
     def _make_directories(self, path: str) -> None:

@@ -41,8 +41,16 @@ apart() { # A framework that pins what other clients need newer or older has an 
 
 need kcat 'command -v kcat' kcat
 franz_go
+iceberg_spark() { # Spark 4.1 and Iceberg's runtime for it: the Spark of the pipeline has none yet.
+    if ! maven_jars tests/compat/iceberg-spark/pom.xml .cache/iceberg-spark -DexcludeTransitive=true; then
+        lacks java failed "Maven could not fetch Iceberg's runtime for Spark"
+    fi
+    apart iceberg-spark pyspark==4.1.1
+}
+
 apart faust faust-streaming
 apart quixstreams quixstreams
 need postgresql 'command -v initdb || compgen -G "/usr/lib/postgresql/*/bin/initdb"' postgresql
 need java 'java_is_new_enough javac' openjdk-17-jdk-headless && jars "$@"
+[ "${1:-}" = nightly ] && iceberg_spark
 exit 0

@@ -117,9 +117,22 @@ def test_the_consumer_reads_a_table_across_the_seam_and_what_is_void_leaves_the_
     assert table(records(tools, topic)) == expected
 
 
-def test_only_a_new_topic_can_be_compacted_and_tiered(tools: Java, cluster: RunningCluster) -> None:
-    create = ("--create", "--topic", "plain", "--partitions", "1", "--replication-factor", "3")
-    tools.ask("topics", *create, "--config", "cleanup.policy=compact")
-    entity = ("--entity-type", "topics", "--entity-name", "plain", "--add-config", "remote.storage.enable=true")
-    refused = tools.ask("configs", "--alter", *entity, code=1)
-    assert "a compacted topic can only be tiered when it is created" in refused.err
+def test_a_compacted_topic_that_exists_becomes_tiered(tools: Java, cluster: RunningCluster) -> None:
+    tiering = ("remote.storage.enable", "local.retention.bytes")
+    before = {key: value for key, value in TABLE.items() if key not in tiering}
+    topic = cluster.create_topic("cities", configs={**before, "min.cleanable.dirty.ratio": "0.5"})
+    write(cluster, topic, {f"k{number:03}": "first" for number in range(KEYS)})
+    changes = {f"k{number:03}": None if number % 4 == 0 else "second" for number in range(0, KEYS, 2)}
+    write(cluster, topic, changes)
+    written = {f"k{number:03}": "first" for number in range(KEYS)} | changes
+    expected = {key: value for key, value in written.items() if value is not None}
+    entity = ("--entity-type", "topics", "--entity-name", topic)
+    tools.ask("configs", "--alter", *entity, "--add-config", "remote.storage.enable=true,local.retention.ms=1")
+    # Nothing more is written: the active segment is closed, and cleaned, for the copy.
+    cluster.wait_for("all of it is only in the store", lambda: local_start(cluster, topic) >= KEYS + len(changes))
+    assert table(records(tools, topic)) == expected
+
+    off = "remote.storage.enable=false,remote.log.delete.on.disable=true"
+    tools.ask("configs", "--alter", *entity, "--add-config", off)
+    refused = tools.ask("configs", "--alter", *entity, "--add-config", "remote.storage.enable=true", code=1)
+    assert "a compacted topic is not tiered again" in refused.err

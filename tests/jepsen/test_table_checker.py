@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from checkers.table_keys import TableChecker
+from operations import Outcome
 from tests.jepsen.attempt_stories import Story, bugs
 
 pytestmark = pytest.mark.feature("FI-02", "FI-11")
@@ -22,6 +25,15 @@ class Tale:
             self.story.did(0, "write", asked, "info")
         else:
             self.story.did(0, "write", asked, "ok", {**asked, "offset": offset})
+
+    def transaction(self, outcome: str, *writes: tuple[int | None, int, int | None]) -> None:
+        """Writes as (offset or None, key, value)."""
+        asked = [{"place": [*PLACE], "key": key, "value": value} for _, key, value in writes]
+        done = [
+            each if offset is None else {**each, "offset": offset}
+            for each, (offset, _, _) in zip(asked, writes, strict=True)
+        ]
+        self.story.did(0, "txn", {"writes": asked}, cast(Outcome, outcome), {"writes": done})
 
     def found(self, *records: tuple[int, int, int | None]) -> set[str]:
         """Anomalies if a reader is given these (offset, key, value)."""
@@ -62,3 +74,33 @@ def test_a_write_of_unknown_fate_may_be_the_last_one() -> None:
 def test_nothing_else_may_be_there() -> None:
     assert table().found((2, 1, 12), (5, 7, 99)) == {"unexpected-read"}
     assert "inconsistent-offsets" in table().found((2, 1, 10))
+
+
+def with_transaction(outcome: str, *writes: tuple[int | None, int, int | None]) -> Tale:
+    tale = table()
+    tale.transaction(outcome, *writes)
+    return tale
+
+
+def test_a_committed_transaction_counts_like_single_writes() -> None:
+    committed = ("ok", (4, 1, 20), (5, 2, 21))
+    assert with_transaction(*committed).found((4, 1, 20), (5, 2, 21)) == set()
+    assert with_transaction(*committed).found((2, 1, 12), (5, 2, 21)) == {"lost-write"}
+
+
+def test_an_aborted_write_is_never_read() -> None:
+    aborted = ("fail", (4, 1, 20), (5, 1, None), (None, 2, 21))
+    assert with_transaction(*aborted).found((2, 1, 12), (3, 2, None)) == set()
+    assert with_transaction(*aborted).found((2, 1, 12), (4, 1, 20)) == {"G1a"}
+    assert with_transaction(*aborted).found((2, 1, 12), (6, 2, 21)) == {"G1a"}
+    assert with_transaction(*aborted).found((2, 1, 12), (5, 1, None)) == {"G1a"}, "a tombstone is known by its offset"
+
+
+def test_an_aborted_write_hides_no_value() -> None:
+    assert with_transaction("fail", (4, 1, None)).found((3, 2, None)) == {"lost-write"}
+
+
+def test_a_transaction_of_unknown_fate_may_be_there_or_not() -> None:
+    unknown = ("info", (4, 1, 20), (None, 2, 21))
+    assert with_transaction(*unknown).found((2, 1, 12)) == set()
+    assert with_transaction(*unknown).found((4, 1, 20), (5, 2, 21)) == set()

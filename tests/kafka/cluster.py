@@ -19,7 +19,7 @@ from barnabas.protocol.schema import Message
 from barnabas.runtime.disk import RealDisk
 from barnabas.runtime.uuids import random_uuid
 from barnabas.settings.node import HTTP_LISTENER
-from tests.kafka.node import Node, Refused, comes_true
+from tests.kafka.node import REMOTE_STORAGE, Node, Refused, comes_true
 from tests.kafka.peers import HARNESS, Peers, take_authorizer, take_builders
 from tests.kafka.ports import Ports
 
@@ -29,8 +29,6 @@ READY_SECONDS = 60.0
 
 SMALL = {"log.cleaner.dedupe.buffer.size": "2097152"}
 """Settings of each node unless the test chose them: many nodes share the memory of one machine."""
-REMOTE_STORAGE = "remote.log.storage.manager.class.name"
-"""Kafka's LocalTieredStorage makes a directory if the test names none."""
 PERSISTER = "group.share.persister.class.name"
 SHARE_STATE = {
     "share.coordinator.state.topic.replication.factor": "1",
@@ -89,6 +87,7 @@ class Cluster:
             settings = SHARE_STATE | settings
         if settings.get(HTTP_LISTENER):
             settings[HTTP_LISTENER] = f"127.0.0.1:{self.ports.draw()}"
+        # Kafka's LocalTieredStorage makes a directory if the test names none.
         if settings.get(REMOTE_STORAGE, "").endswith(".LocalTieredStorage"):
             settings = {"rsm.config.dir": str(self.folder / "remote")} | settings
         for key in ("log.dir", "broker.id"):

@@ -16,11 +16,13 @@ from barnabas.cluster.plan import MODULES
 from barnabas.runtime.process import ArgumentError, Program, read_config, run_program
 from barnabas.settings.errors import SettingsError
 from tests.kafka.peers import HARNESS, NOBODY, Denial, Peers, deny, name_peers
+from tests.kafka.tier_events import note_events
 
 _POLL_SECONDS = 0.02
 _PR_SET_PDEATHSIG = 1
 
 Settings = dict[str, str]
+REMOTE_STORAGE = "remote.log.storage.manager.class.name"
 
 
 class Refused(Exception):
@@ -65,6 +67,10 @@ class Node:
     def settings_file(self) -> Path:
         return self.folder / f"{self.name}.properties"
 
+    @property
+    def tier_events(self) -> Path:
+        return self.folder / f"{self.name}.tier-events"
+
     def load(self) -> Program:
         module = import_module(MODULES[self.role])
         try:
@@ -92,6 +98,8 @@ class Node:
                 name_peers(self.peers, self.folder)
             if self.denial is not None:
                 deny(self.denial)
+            if self.settings.get(REMOTE_STORAGE, "").endswith(".LocalTieredStorage"):
+                note_events(self.tier_events)
             code = run_program(program, str(self.folder / f"{self.name}.log"))
         finally:
             os._exit(code)

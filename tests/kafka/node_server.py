@@ -108,7 +108,7 @@ class Server:
 
 def _described(node: Node) -> dict[str, Any]:
     described = {key: getattr(node, key) for key in ("id", "role", "settings", "log_dirs", "ports")}
-    return described | {"pid": node.pid}
+    return described | {"pid": node.pid, "tier_events": str(node.tier_events)}
 
 
 def main() -> None:

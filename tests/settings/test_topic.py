@@ -151,13 +151,32 @@ COMPACTED = {"cleanup.policy": "compact"}
 
 
 @pytest.mark.feature("TS-01", "CR-02")
-def test_a_compacted_topic_is_tiered_from_its_creation_on_where_the_cluster_allows_it() -> None:
+def test_a_compacted_topic_is_tiered_where_the_cluster_allows_it() -> None:
     both = {**COMPACTED, "remote.storage.enable": "true", "local.retention.ms": "99999999999"}
     assert validate_topic_configs(both, COMPACTED_TIERS).is_tiered, "the whole has no limit"
     assert not TopicConfig.resolve(both, TIERED_CLUSTER).is_tiered
-    with pytest.raises(SettingsError, match="a compacted topic can only be tiered when it is created"):
-        validate_topic_configs(both, COMPACTED_TIERS, COMPACTED)
+    assert validate_topic_configs(both, COMPACTED_TIERS, COMPACTED).is_tiered, "one that exists, too"
     validate_topic_configs({**both, "segment.ms": "5000"}, COMPACTED_TIERS, both)
     validate_topic_configs(both, COMPACTED_TIERS, {"remote.storage.enable": "true"})
     with pytest.raises(SettingsError, match=r"must be at most retention\.ms"):
         validate_topic_configs({**both, "cleanup.policy": "compact,delete"}, COMPACTED_TIERS)
+
+
+@pytest.mark.feature("TS-01", "CR-02")
+def test_a_compacted_topic_that_was_tiered_is_not_tiered_again() -> None:
+    off = {**COMPACTED, "remote.log.delete.on.disable": "true"}
+    validate_topic_configs({**off, "remote.storage.enable": "false"}, COMPACTED_TIERS, {**COMPACTED, **TIERED})
+    with pytest.raises(SettingsError) as refused:
+        validate_topic_configs({**off, **TIERED}, COMPACTED_TIERS, off)
+    assert str(refused.value) == (
+        "remote.storage.enable=true: a compacted topic is not tiered again: remote.log.delete.on.disable=true says that"
+        " it was, and its segments in the store may be left; copy it into a new topic; allowed: false"
+    )
+    with pytest.raises(SettingsError, match=r"remote\.log\.delete\.on\.disable=false: the topic may have been tiered"):
+        validate_topic_configs(COMPACTED, COMPACTED_TIERS, off)
+    validate_topic_configs(COMPACTED, TIERED_CLUSTER, off)
+    assert validate_topic_configs({**off, **TIERED}, COMPACTED_TIERS).is_tiered, "a new topic"
+    validate_topic_configs({**COMPACTED, **TIERED}, COMPACTED_TIERS, {**off, **TIERED})
+
+
+TIERED = {"remote.storage.enable": "true"}

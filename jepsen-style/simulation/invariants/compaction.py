@@ -41,35 +41,38 @@ def is_rest(left: Batch, committed: Batch) -> bool:
 def last_of_each_key(batches: Iterable[Batch]) -> dict[bytes, Record]:
     """The record that holds for each key; those of transactions only if they were committed."""
     last: dict[bytes, Record] = {}
+    for record in _effective(batches):
+        if record.key is not None and (record.key not in last or last[record.key].offset < record.offset):
+            last[record.key] = record
+    return last
+
+
+def _effective(batches: Iterable[Batch]) -> Iterator[Record]:
+    """Records that readers of committed ones are given; those of a transaction where its marker is."""
     open_transactions: dict[int, list[Record]] = {}
-
-    def takes_effect(records: Iterable[Record]) -> None:
-        for record in records:
-            if record.key is not None and (record.key not in last or last[record.key].offset < record.offset):
-                last[record.key] = record
-
     for batch in batches:
         header = read_header(batch.data)
         if header.is_control:
             marker = read_end_txn(batch.data, 0)
             records = open_transactions.pop(header.producer_id, [])
             if marker is not None and marker.committed:
-                takes_effect(records)
+                yield from records
         elif header.is_transactional:
             open_transactions.setdefault(header.producer_id, []).extend(decode_records(batch.data))
         else:
-            takes_effect(decode_records(batch.data))
-    return last
+            yield from decode_records(batch.data)
 
 
 def came_back(committed: Iterable[Batch], left: Iterable[Batch]) -> Iterator[Record]:
-    """Records of keys that were deleted, where the tombstone is gone."""
+    """Records of keys that were deleted, where the tombstone is gone. What was aborted is given to nobody."""
+    batches = list(committed)
     kept = [record for batch in left for record in decode_records(batch.data)]
     offsets = {record.offset for record in kept}
-    deleted = {key: record.offset for key, record in last_of_each_key(committed).items() if record.value is None}
+    deleted = {key: record.offset for key, record in last_of_each_key(batches).items() if record.value is None}
+    given = {record.offset for record in _effective(batches)}
     for record in kept:
         tombstone = None if record.key is None else deleted.get(record.key)
-        if tombstone is not None and tombstone not in offsets:
+        if tombstone is not None and tombstone not in offsets and record.offset in given:
             yield record
 
 

@@ -35,6 +35,11 @@ from tests.storage.rig import NOW_MS, append
 TOMBSTONES_MS = 5_000
 
 
+def untiered() -> TopicConfig:
+    """A compacted topic that is tiered later."""
+    return replace(compacted_tier(), remote_storage_enable=False)
+
+
 def compacted_tier(**changes: Any) -> TopicConfig:
     config = compacted(
         remote_storage_enable=True,
@@ -89,6 +94,9 @@ class Replicas:
     epoch: int = 1
     leader: int = 0
     zombie: int | None = None
+    has_old_configs: int | None = None
+    """A replica that does not know yet that the topic is tiered. It does not know the epoch that began then, either, so
+    it gets no records."""
     written: list[Record] = field(default_factory=list)
     """All records."""
     broken: str = ""
@@ -129,7 +137,7 @@ class Replicas:
 
     def replicate(self) -> None:
         source, other = self.log(self.leader), 1 - self.leader
-        if self.zombie is not None:
+        if self.zombie is not None or self.has_old_configs is not None:
             return
         target = self.log(other)
         if target.log_end_offset < source.local_log_start_offset:
@@ -153,7 +161,27 @@ class Replicas:
         self.log(number).delete_old_segments(self.now_ms)
         self.check()
 
+    def begin_tiering(self, *, other_knows: bool) -> None:
+        """The controller makes the topic tiered; the leader stays, in a new epoch."""
+        self.config = compacted_tier()
+        self.epoch += 1
+        other = self.has_old_configs = 1 - self.leader
+        self.log(self.leader).configure(self.config)
+        self.tiers[self.leader].lead(self.epoch)
+        if other_knows:
+            self.learn()
+        assert self.has_old_configs in (None, other)
+
+    def learn(self) -> None:
+        """The other replica gets to the metadata of the leader."""
+        if self.has_old_configs is not None:
+            other, self.has_old_configs = self.has_old_configs, None
+            self.log(other).configure(self.config)
+            self.tiers[other].follow(self.epoch)
+            self.replicate()
+
     def elect(self, *, deposed_knows: bool) -> None:
+        self.learn()
         if self.zombie is not None:
             self.wake()
         before, self.leader = self.leader, 1 - self.leader

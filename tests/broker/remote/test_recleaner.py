@@ -11,13 +11,15 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from barnabas.broker.remote.copier import Copier
 from barnabas.broker.remote.remote_pass import RemotePass
 from barnabas.broker.remote.tended import Job
 from barnabas.cluster.fault_points import RECLEAN_POINTS
+from barnabas.storage.cleaner import extent_of
 from barnabas.storage.compaction import Compaction
 from barnabas.storage.remote.compacted_copy import decode_copy
 from barnabas.storage.remote.segment import RemoteSegment, SegmentState
-from tests.broker.remote.compacted_rig import TOMBSTONES_MS, Replicas
+from tests.broker.remote.compacted_rig import TOMBSTONES_MS, Replicas, untiered
 from tests.broker.remote.tier_rig import KEY, NodeKilled
 
 pytestmark = pytest.mark.feature("TS-05", "CR-03")
@@ -26,10 +28,13 @@ BIG = "x" * 150
 STARTED, FINISHED = SegmentState.COPY_SEGMENT_STARTED, SegmentState.COPY_SEGMENT_FINISHED
 
 
-def running(story: Callable[[Replicas], Awaitable[None]]) -> None:
+Story = Callable[[Replicas], Awaitable[None]]
+
+
+def running(story: Story, *, tiered_later: bool = False) -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            replicas = Replicas(nursery)
+            replicas = Replicas(nursery, untiered()) if tiered_later else Replicas(nursery)
             await story(replicas)
             assert not replicas.broken
             nursery.cancel_scope.cancel()
@@ -190,6 +195,129 @@ def test_an_earlier_leader_cannot_bring_back_what_a_later_one_has_cleaned(held: 
     running(story)
 
 
+def test_a_new_leader_copies_nothing_until_it_is_clean_up_to_where_its_epoch_began() -> None:
+    async def story(replicas: Replicas) -> None:
+        fill(replicas, ("a", "1"), ("b", "1"))
+        replicas.clean(1)
+        replicas.put("a", None)
+        replicas.put("b", "2")
+        replicas.elect(deposed_knows=True)
+        log = replicas.log(1)
+        await replicas.work(1, Job.COPY)
+        assert finished(replicas) == [], "the first segment is clean, but only up to its own end"
+        assert log.active_segment.base_offset == log.log_end_offset == log.clean_wanted_to == 4, "it is closed"
+        log.flush()
+        assert extent_of(log, replicas.now_ms).is_wanted
+        replicas.clean(1)
+        assert not extent_of(log, replicas.now_ms).is_wanted
+        await replicas.work(1, Job.COPY)
+        assert remote_keys(replicas) == [(2, "a", True), (3, "b", False)]
+        assert {copy.cleaned_to for each in finished(replicas) if (copy := decode_copy(each.custom_metadata))} == {4}
+
+    running(story)
+
+
+async def removes_tombstones(replicas: Replicas, number: int) -> None:
+    """The replica cleans as it likes, until all tombstones that are closed now have had their time."""
+    for _ in range(2):
+        replicas.clean(number)
+        await trio.sleep(TOMBSTONES_MS / 1000)
+        fill(replicas, ("x", "1"))
+    replicas.clean(number)
+
+
+async def the_other_leads(replicas: Replicas) -> None:
+    """It copies what it has, and everything leaves its disk."""
+    replicas.learn()
+    replicas.elect(deposed_knows=True)
+    number = replicas.leader
+    fill(replicas, ("y", "1"))
+    replicas.log(number).flush()
+    replicas.clean(number)
+    await replicas.all(number)
+    replicas.delete_local(number)
+
+
+FIRST = (("a", "1"), ("p", "1"), ("q", "1"), ("r", "1"))
+"""Two segments; each is left with too much for the cleaner to make one of them."""
+
+
+async def copies_one_segment(replicas: Replicas) -> None:
+    """Then the store is away, until the other replica leads."""
+    before = replicas.store.puts
+    replicas.store.failing = lambda operation, key: operation == "put" and replicas.store.puts >= before + 5
+    await replicas.work(0, Job.COPY)
+    replicas.store.failing = lambda operation, key: False
+
+
+async def tiered_while_the_leader_is_dirty(replicas: Replicas) -> None:
+    fill(replicas, *FIRST)
+    fill(replicas, ("a", None), ("c", "2"))
+    await removes_tombstones(replicas, 1)
+    assert "a" not in keys_of(replicas, 1)
+    assert "a" in keys_of(replicas, 0)
+    replicas.begin_tiering(other_knows=True)
+    await copies_one_segment(replicas)
+    await the_other_leads(replicas)
+
+
+async def tiered_while_the_leader_is_clean_up_to_before_a_tombstone(replicas: Replicas) -> None:
+    fill(replicas, *FIRST)
+    replicas.clean(0)
+    fill(replicas, ("a", None), ("c", "2"))
+    await removes_tombstones(replicas, 1)
+    replicas.begin_tiering(other_knows=True)
+    await replicas.work(0, Job.COPY)
+    await the_other_leads(replicas)
+
+
+async def tiered_while_a_replica_knows_nothing_of_it(replicas: Replicas) -> None:
+    fill(replicas, *FIRST)
+    replicas.begin_tiering(other_knows=False)
+    replicas.clean(0)
+    await replicas.all(0)
+    fill(replicas, ("a", None), ("c", "2"))
+    await removes_tombstones(replicas, 1)
+    await the_other_leads(replicas)
+
+
+async def a_pass_between_a_write_and_its_copy(replicas: Replicas) -> None:
+    fill(replicas, ("a", "1"), ("b", "1"))
+    replicas.clean(0)
+    await replicas.all(0)
+    fill(replicas, ("b", "2"))
+    replicas.clean(0)
+    await replicas.work(0, Job.COPY)
+    replicas.put("a", None)
+    await replicas.work(0, Job.RECLEAN)
+    for value in "1234":
+        fill(replicas, ("d", value))
+        replicas.clean(0)
+        await replicas.all(0)
+        replicas.delete_local(0)
+        await trio.sleep(TOMBSTONES_MS / 1000)
+
+
+LATER = [
+    tiered_while_the_leader_is_dirty,
+    tiered_while_the_leader_is_clean_up_to_before_a_tombstone,
+    tiered_while_a_replica_knows_nothing_of_it,
+]
+
+
+@pytest.mark.parametrize("story", LATER)
+def test_no_deleted_key_is_back_when_a_compacted_topic_becomes_tiered(story: Story) -> None:
+    running(story, tiered_later=True)
+
+
+def test_no_deleted_key_is_back_after_a_pass_that_did_not_know_its_tombstone() -> None:
+    running(a_pass_between_a_write_and_its_copy)
+
+
+def keys_of(replicas: Replicas, number: int) -> list[str]:
+    return [(record.key or b"").decode() for record in replicas.view(number)[0]]
+
+
 # -- whatever happens
 
 WEIGHTS = {
@@ -207,6 +335,7 @@ WEIGHTS = {
     "fail": 1,
 }
 STEPS_OF_A_RUN = 70
+STEPS_BEFORE = 25
 SEEDS = 40
 
 
@@ -221,7 +350,8 @@ class Anything:
         self.values = 0
 
     async def step(self) -> str:
-        [name] = self.chance.choices(list(WEIGHTS), list(WEIGHTS.values()))
+        weights = WEIGHTS if self.replicas.has_old_configs is None else {**WEIGHTS, "learn": 1}
+        [name] = self.chance.choices(list(weights), list(weights.values()))
         await getattr(self, name)()
         return name
 
@@ -256,6 +386,16 @@ class Anything:
     async def reclean(self) -> None:
         if self.replicas.leader != self.held:
             await self.replicas.work(self.replicas.leader, Job.RECLEAN)
+
+    async def learn(self) -> None:
+        self.replicas.learn()
+
+    async def before_it_is_tiered(self) -> None:
+        """The replicas clean as they like."""
+        for _ in range(self.chance.randrange(STEPS_BEFORE)):
+            [name] = self.chance.choices(["fill", "clean", "wait"], [4, 4, 2])
+            await getattr(self, name)()
+        self.replicas.begin_tiering(other_knows=self.chance.random() < 0.5)
 
     async def delete(self) -> None:
         self.replicas.delete_local(self.chance.randrange(2))
@@ -299,16 +439,22 @@ class Anything:
         store.failing = fails
 
 
+@pytest.mark.parametrize("tiered_later", [False, True], ids=["new", "tiered later"])
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_whatever_happens_readers_of_the_whole_log_get_the_last_value_of_each_key(seed: int) -> None:
+def test_whatever_happens_readers_of_the_whole_log_get_the_last_value_of_each_key(
+    seed: int, tiered_later: bool
+) -> None:
     async def story(replicas: Replicas) -> None:
         anything = Anything(replicas, Random(seed))
+        if tiered_later:
+            await anything.before_it_is_tiered()
         for number in range(STEPS_OF_A_RUN):
             name = await anything.step()
             replicas.check()
             assert not replicas.broken, f"step {number}, {name}: {replicas.broken}"
         await anything.release()
         replicas.wake()
+        replicas.learn()
         replicas.store.failing = lambda operation, key: False
         for _ in range(3):
             await anything.fill()
@@ -316,7 +462,7 @@ def test_whatever_happens_readers_of_the_whole_log_get_the_last_value_of_each_ke
             await anything.wait()
         assert len(finished(replicas)) > 0
 
-    running(story)
+    running(story, tiered_later=tiered_later)
 
 
 # -- mistakes that these runs must find
@@ -350,8 +496,30 @@ def take_all_for_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RemotePass, "_cleaned_to", lambda self, group: self._tended.partition.log.log_end_offset)
 
 
+def copy_what_is_dirty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that is closed and stable is copied."""
+    monkeypatch.setattr(Copier, "_copyable_to", lambda self, log: log.last_stable_offset)
+
+
+def copy_what_was_clean_for_an_earlier_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new leader copies what is clean up to its own end."""
+    monkeypatch.setattr(Copier, "_copyable_to", lambda self, log: min(log.last_stable_offset, log.cleaned_to or 0))
+
+
+def keep_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica that does not know yet that the topic is tiered goes on fetching, and removes later tombstones."""
+    original = Replicas.replicate
+
+    def replicate(self: Replicas) -> None:
+        behind, self.has_old_configs = self.has_old_configs, None
+        original(self)
+        self.has_old_configs = behind
+
+    monkeypatch.setattr(Replicas, "replicate", replicate)
+
+
 @pytest.mark.feature("FI-11")
-@pytest.mark.parametrize("plant", [let_tombstones_go, map_the_last_segment_alone, take_all_for_clean])
+@pytest.mark.parametrize("plant", [let_tombstones_go, map_the_last_segment_alone])
 def test_a_planted_mistake_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,11 +527,36 @@ def test_a_planted_mistake_is_found(
     assert any(is_broken(seed) for seed in range(SEEDS))
 
 
+@pytest.mark.feature("FI-11")
+@pytest.mark.parametrize(
+    ("plant", "story"),
+    [
+        (copy_what_is_dirty, tiered_while_the_leader_is_dirty),
+        (copy_what_was_clean_for_an_earlier_leader, tiered_while_the_leader_is_clean_up_to_before_a_tombstone),
+        (keep_the_epoch, tiered_while_a_replica_knows_nothing_of_it),
+        (take_all_for_clean, a_pass_between_a_write_and_its_copy),
+    ],
+)
+def test_each_guard_has_a_story_that_goes_wrong_without_it(
+    plant: Callable[[pytest.MonkeyPatch], None], story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    broken: list[str] = []
+
+    async def played(replicas: Replicas) -> None:
+        await story(replicas)
+        broken.append(replicas.broken)
+        replicas.broken = ""
+
+    running(played, tiered_later=story in LATER)
+    assert "although it was deleted" in broken[0]
+
+
 def is_broken(seed: int) -> bool:
     """True if readers got something wrong; another failure is one of the test."""
     found: list[str] = []
     try:
-        test_whatever_happens_readers_of_the_whole_log_get_the_last_value_of_each_key(seed)
+        test_whatever_happens_readers_of_the_whole_log_get_the_last_value_of_each_key(seed, False)
     except* AssertionError as errors:
         found += map(str, errors.exceptions)
     return bool(found)

@@ -82,6 +82,34 @@ def test_topics_are_tiered_only_in_a_cluster_with_tiered_storage(cluster: Any, m
     assert alter(with_tiers, topic, ("remote.storage.enable", SET, "false"), on_disable) == 0
 
 
+@pytest.mark.feature("TS-01", "CR-02")
+def test_leaders_begin_a_new_epoch_when_a_compacted_topic_becomes_tiered(make_cluster: Any) -> None:
+    both = {"remote.log.storage.system.enable": "true", "barnabas.remote.storage.compacted.enable": "true"}
+    cluster = make_cluster(raw=both)
+    cluster.start(1, 2)
+    cluster.create_topic("t", [1, 2], [2, 1])
+    cluster.create_topic("kept", [1, 2])
+    topic, kept = (TOPIC_RESOURCE, "t"), (TOPIC_RESOURCE, "kept")
+
+    def leaders(name: str) -> list[tuple[int, int]]:
+        return [(it.leader, it.leader_epoch) for it in cluster.image.topics.by_name[name].partitions.values()]
+
+    assert alter(cluster, topic, ("cleanup.policy", SET, "compact")) == 0
+    before = leaders("t")
+    tiered = ("remote.storage.enable", SET, "true")
+    assert alter(cluster, topic, tiered, validate_only=True) == 0
+    assert leaders("t") == before
+    assert alter(cluster, topic, tiered) == 0
+    assert leaders("t") == [(leader, epoch + 1) for leader, epoch in before]
+    assert alter(cluster, topic, tiered, ("segment.ms", SET, "9")) == 0
+    assert leaders("t") == [(leader, epoch + 1) for leader, epoch in before], "it was tiered already"
+
+    before = leaders("kept")
+    assert alter(cluster, kept, tiered) == 0
+    assert alter(cluster, kept, ("cleanup.policy", SET, "compact")) == 0
+    assert leaders("kept") == before, "no replica has removed a tombstone by itself"
+
+
 @pytest.mark.feature("AD-02")
 @pytest.mark.parametrize(
     ("resource", "change", "code"),

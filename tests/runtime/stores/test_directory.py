@@ -86,6 +86,7 @@ async def test_kafkas_directory_is_made(tmp_path: Path) -> None:
     assert await store.list("") == []
     await store.put("b", [b"content"])
     assert files(tmp_path) == ["a/kafka-tiered-storage/b"]
+    assert os.listdir(tmp_path / "a" / "kafka-tiered-storage") == ["b"], "Kafka takes any directory for a partition's"
 
 
 @pytest.mark.parametrize("key", ["", "/a", "a//b", "a/", "../a", "a/../b", ".", "a\0b", ".partial/a"])

@@ -22,6 +22,7 @@ import org.apache.kafka.common.metrics.Metrics;
 import org.apache.kafka.metadata.KRaftMetadataCache;
 import org.apache.kafka.server.BrokerLifecycleManager;
 import org.apache.kafka.server.HostedPartition;
+import org.apache.kafka.server.log.remote.storage.RemoteLogManager;
 import org.apache.kafka.storage.internals.log.LogCleaner;
 import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
@@ -55,6 +56,7 @@ final class BrokerStandIn {
     private final Supplier<SharedServer> shared = StandIn.lazy(this::sharedServer);
     private final Supplier<KafkaApis> apis = StandIn.lazy(this::apis);
     private final Supplier<GroupCoordinator> groups = StandIn.lazy(this::groupCoordinator);
+    private final Supplier<Option<RemoteLogManager>> tier;
     private final Supplier<Metrics> metrics;
     private final Supplier<BrokerLifecycleManager> life = StandIn.lazy(this::lifecycle);
 
@@ -64,6 +66,13 @@ final class BrokerStandIn {
         raft = new RaftStandIn(cluster);
         metrics = StandIn.lazy(() -> new MetricsStandIn(node, () -> node).make());
         metadata = StandIn.lazy(() -> new MetadataStandIn(node).make());
+        tier = StandIn.lazy(() -> {
+            try {
+                return TierStandIn.of(node);
+            } catch (ReflectiveOperationException e) {
+                throw new IllegalStateException(e);
+            }
+        });
     }
 
     BrokerServer make() {
@@ -92,6 +101,7 @@ final class BrokerStandIn {
             .on("lifecycleManager", a -> life.get())
             .on("raftManager", a -> raft.make())
             .on("metrics", a -> metrics.get())
+            .on("remoteLogManagerOpt", a -> tier.get())
             .on("quotaManagers", a -> new QuotaStandIn(node).managers())
             .on("authorizerPlugin", a -> Option.apply(new MetadataLog(cluster).authorizer(node)))
             .on("tokenCache", a -> StandIn.of(DelegationTokenCache.class).on("tokens", b -> new MetadataLog(cluster).tokens()).make())

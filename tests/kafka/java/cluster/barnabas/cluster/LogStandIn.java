@@ -15,6 +15,8 @@ import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.record.internal.SimpleRecord;
 import org.apache.kafka.common.utils.Utils;
 import org.apache.kafka.storage.internals.checkpoint.PartitionMetadataFile;
+import org.apache.kafka.storage.internals.epoch.LeaderEpochFileCache;
+import org.apache.kafka.storage.internals.log.EpochEntry;
 import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.LogOffsetMetadata;
 import org.apache.kafka.storage.internals.log.LogSegment;
@@ -61,6 +63,7 @@ final class LogStandIn {
             .on("partitionMetadataFile", a -> Optional.of(new PartitionMetadataFile(PartitionMetadataFile.newFile(directory), null)))
             .on("logStartOffset", a -> Wire.offset(node.askedPort(), at, Wire.AS_DEBUGGER, Wire.EARLIEST))
             .on("localLogStartOffset", a -> Math.max(Wire.offset(node.askedPort(), at, Wire.AS_DEBUGGER, Wire.EARLIEST), files.baseOffsets().get(0)))
+            .on("leaderEpochCache", a -> StandIn.of(LeaderEpochFileCache.class).on("earliestEntry", b -> earliestEpoch()).make())
             .on("logEndOffset", a -> end())
             .on("logEndOffsetMetadata", a -> new LogOffsetMetadata(end()))
             .on("highWatermark", a -> highWatermark())
@@ -95,6 +98,12 @@ final class LogStandIn {
             })
             .give("producerStateManager", producers)
             .make();
+    }
+
+    /** The epoch of the log start: what is before it is forgotten. */
+    private Optional<EpochEntry> earliestEpoch() throws IOException {
+        var start = Wire.listOffsets(node.askedPort(), at, Wire.AS_DEBUGGER, Wire.EARLIEST);
+        return start.leaderEpoch() < 0 ? Optional.empty() : Optional.of(new EpochEntry(start.leaderEpoch(), start.offset()));
     }
 
     private long end() throws IOException {

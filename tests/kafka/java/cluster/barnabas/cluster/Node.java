@@ -19,6 +19,8 @@ final class Node {
     final int id;
     final String role;
     final List<String> logDirs = new ArrayList<>();
+    /** The file of tier_events.py. */
+    final String tierEvents;
     private final Map<String, Integer> ports = new LinkedHashMap<>();
     private final Map<String, String> settings = new HashMap<>();
     private KafkaConfig config;
@@ -29,6 +31,7 @@ final class Node {
     Node(JsonNode described) {
         id = described.get("id").asInt();
         role = described.get("role").asText();
+        tierEvents = described.path("tier_events").asText();
         described.get("log_dirs").forEach(dir -> logDirs.add(dir.asText()));
         described.get("ports").fields().forEachRemaining(port -> ports.put(port.getKey(), port.getValue().asInt()));
         described.get("settings").fields().forEachRemaining(setting -> settings.put(setting.getKey(), setting.getValue().asText()));
