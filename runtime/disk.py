@@ -106,6 +106,8 @@ class RealDisk:
 
     def __init__(self) -> None:
         self._spare_some: list[Callable[[], bool]] = []
+        self._locks: dict[str, int] = {}
+        """Descriptors of the locks that this has."""
 
     def when_short(self, spare_some: Callable[[], bool]) -> None:
         self._spare_some.append(spare_some)
@@ -168,10 +170,14 @@ class RealDisk:
         finally:
             os.close(descriptor)
 
-    def sync_together(self, paths: Sequence[str]) -> Sequence[str]:
+    def sync_together(self, paths: Sequence[str], *, since: str | None = None) -> Sequence[str]:
         if _sync_volume is None or not paths or _linux_release() < _REPORTS_LOST_WRITES:
             return paths
-        descriptor = self._open(paths[0], os.O_RDONLY | os.O_CLOEXEC)
+        # The kernel reports to each open file what was lost since it was opened.
+        if since is None:
+            descriptor = self._open(paths[0], os.O_RDONLY | os.O_CLOEXEC)
+        else:
+            descriptor = os.dup(self._locks[since])
         try:
             volume = os.fstat(descriptor).st_dev
             elsewhere = [path for path in paths if _volume_of(path) not in (volume, None)]
@@ -221,4 +227,10 @@ class RealDisk:
             os.close(descriptor)
             raise
         file = RealFile(path, descriptor)
-        return file.close
+        self._locks[path] = descriptor
+
+        def release() -> None:
+            self._locks.pop(path, None)
+            file.close()
+
+        return release

@@ -105,9 +105,12 @@ class Disk(Protocol):
         replaces none of them. Slow.
         """
 
-    def sync_together(self, paths: Sequence[str]) -> Sequence[str]:
+    def sync_together(self, paths: Sequence[str], *, since: str | None = None) -> Sequence[str]:
         """Make directories and the files in them durable at once, with everything else on the volume of the first one.
         Returns those for which that is not certain, perhaps all: each of them is to be synced. Slow.
+
+        Raises OSError if something is lost now, and with `since`, a lock that this process has on the volume, if
+        something on the volume was lost since it was taken.
         """
 
     def lock(self, path: str) -> Callable[[], None]:

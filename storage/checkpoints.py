@@ -58,14 +58,23 @@ def write_durably(disk: Disk, path: str, data: bytes) -> None:
 def replace_file(disk: Disk, path: str, data: bytes) -> None:
     """Replace `path` by `data`: after the end of the process, not of the machine, the file has either all of the old or
     all of the new bytes."""
-    temporary = path + TEMPORARY_SUFFIX
-    file = disk.open(temporary, create=True)
+    write_aside(disk, path, data)
+    put_in_place(disk, path)
+
+
+def write_aside(disk: Disk, path: str, data: bytes) -> None:
+    """Write what is to replace `path`, without a sync."""
+    file = disk.open(path + TEMPORARY_SUFFIX, create=True)
     try:
         file.truncate(0)
         file.pwrite(data, 0)
     finally:
         file.close()
-    disk.rename(temporary, path)
+
+
+def put_in_place(disk: Disk, path: str) -> None:
+    """Replace `path` by what was written aside."""
+    disk.rename(path + TEMPORARY_SUFFIX, path)
 
 
 def _format(lines: list[str]) -> bytes:

@@ -19,6 +19,7 @@ from barnabas.protocol.errors import KafkaError
 from barnabas.runtime.at_once import Stepwise, at_once
 from barnabas.runtime.world import Chance, Disk
 from barnabas.settings.topic import TopicConfig
+from barnabas.storage.closing import CloseLogs
 from barnabas.storage.condemned import CondemnedLogs
 from barnabas.storage.empty_logs import EmptyLog, EmptyLogs
 from barnabas.storage.future_logs import FutureLogs, HomeOf, LogKey, MakeFutureLog, choose_copy, has_all_of
@@ -571,13 +572,21 @@ class LogDirectories:
     def close(self, broker_epoch: int) -> None:
         """Clean shutdown: flush every log, then write the checkpoints, then the marker. Slow."""
         self._is_closed = True
-        for directory in self.online:
-            if sum(place is directory for place in self._places.values()) >= MANY_SYNCS:
-                directory.disk.sync_soon(directory.path)
+        closed: dict[PartitionLog, None] = {}
+        for directory in list(self.online):
+            many = [log for key, log in self.logs.items() if self._places[key] is directory]
+            if len(many) >= MANY_SYNCS:
+                try:
+                    if CloseLogs(directory, many)():
+                        closed |= dict.fromkeys(many)
+                    else:
+                        directory.disk.sync_soon(directory.path)
+                except (OSError, KafkaError) as error:
+                    self._fail(directory, error if isinstance(error, OSError) else OSError(str(error)))
         for logs, places in ((self.logs, self._places), (self.futures.logs, self.futures.places)):
             for key, log in list(logs.items()):
-                if key not in places:
-                    continue  # its directory failed with one of the logs before
+                if log in closed or key not in places:
+                    continue  # or its directory failed with one of the logs before
                 try:
                     log.close()
                 except (OSError, KafkaError) as error:

@@ -11,7 +11,13 @@ import errno
 from collections.abc import Sequence
 
 from barnabas.runtime.world import Disk, File
-from barnabas.storage.checkpoints import LEADER_EPOCH_CHECKPOINT, format_epochs, write_durably
+from barnabas.storage.checkpoints import (
+    LEADER_EPOCH_CHECKPOINT,
+    format_epochs,
+    put_in_place,
+    write_aside,
+    write_durably,
+)
 from barnabas.storage.folder import Folder
 from barnabas.storage.gap_epochs import GapEpochs
 from barnabas.storage.leader_epochs import LeaderEpochs
@@ -53,9 +59,23 @@ class FlushWork:
                 self._folder.note_failed_sync()
             raise
         if self.epochs is not None:
-            write_durably(disk, f"{self._folder.path}/{LEADER_EPOCH_CHECKPOINT}", format_epochs(self.epochs))
+            write_durably(disk, self._epochs_path, format_epochs(self.epochs))
         elif self.syncs_directory:
             disk.sync_directory(self._folder.path)
+
+    def put_epochs_aside(self) -> None:
+        """For work whose caller syncs: write changed leader epochs to a file that is to replace the present one."""
+        if self.epochs is not None:
+            write_aside(self._folder.disk, self._epochs_path, format_epochs(self.epochs))
+
+    def place_epochs(self) -> None:
+        """After `put_epochs_aside` and a sync. Another one must follow."""
+        if self.epochs is not None:
+            put_in_place(self._folder.disk, self._epochs_path)
+
+    @property
+    def _epochs_path(self) -> str:
+        return f"{self._folder.path}/{LEADER_EPOCH_CHECKPOINT}"
 
     def passes(self, error: OSError) -> bool:
         """True if the error that this raised was a shortage, so that a later attempt may succeed. A failed sync is

@@ -186,10 +186,14 @@ class LogDirectory:
         """None if its disk failed before it could be read."""
         return self.properties.directory_id if self.properties is not None else None
 
+    @property
+    def lock_path(self) -> str:
+        return f"{self.path}/{LOCK_FILE}"
+
     def lock(self) -> None:
         """Raises `LogDirectoryError` if another process has the lock, OSError if the disk fails."""
         try:
-            self._unlock = self.disk.lock(f"{self.path}/{LOCK_FILE}")
+            self._unlock = self.disk.lock(self.lock_path)
         except BlockingIOError:
             raise LogDirectoryError(f"{self.path} is in use by another process") from None
 

@@ -214,16 +214,24 @@ class LogFiles:
         """Close after making everything durable."""
         if self.are_missing:
             return
-        self.swaps.settle()
-        self.flusher.settle(self.segments.active, end_offset)
-        self.segments.active.write_out()
-        if self.tracker is not None and self.segments.active.has_file:
-            self.tracker.take_snapshot(end_offset)
-        work = self.flush_work(end_offset)
+        work = self.closing_work(end_offset)
         if work is not None:
             work()
             self.flusher.done(work.offset)
         self.close_files()
+
+    def closing_work(self, end_offset: int) -> FlushWork | None:
+        """Write what is only in memory, as at a clean stop; returns the work that makes it durable. Raises OSError."""
+        if self.are_missing:
+            return None
+        self.swaps.settle()
+        if self.wants_flush or self.flusher.believed > self.flusher.recovery_point:
+            # A producer snapshot at the end must not be durable before a truncation is.
+            self.flusher.settle(self.segments.active, end_offset)
+        self.segments.active.write_out()
+        if self.tracker is not None and self.segments.active.has_file:
+            self.tracker.take_snapshot(end_offset)
+        return self.flush_work(end_offset)
 
     def close_files(self) -> None:
         """Close without writing."""

@@ -96,6 +96,10 @@ class LogFlushes:
         if self._flusher.lowest_unsynced_cut != cut:
             self._log.high_watermark_moved()
 
+    def closing_work(self) -> FlushWork | None:
+        """`work` for a clean stop, with everything that is only in memory until then. Raises OSError."""
+        return self._files.closing_work(self._log.log_end_offset)
+
     def run(self) -> None:
         """Make all records durable, synchronously."""
         work = self.work()

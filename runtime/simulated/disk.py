@@ -216,7 +216,7 @@ class SimulatedDisk:
     def sync_soon(self, path: str) -> None:
         self._process.check_alive()
 
-    def sync_together(self, paths: Sequence[str]) -> Sequence[str]:
+    def sync_together(self, paths: Sequence[str], *, since: str | None = None) -> Sequence[str]:
         for path in paths[:1]:
             self._take_descriptor(path)
             self._begin_change("sync", path)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.kraft.controller import delegation_tokens, periodic
+from barnabas.kraft.controller import periodic, token_sweep
 from barnabas.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from tests.kraft.controller.conftest import Cluster, finish
 from tests.kraft.controller.test_partitions import set_config
@@ -36,7 +36,7 @@ def test_elections_that_are_due_come_in_batches(
 ) -> None:
     monkeypatch.setattr(periodic, "MAX_ELECTIONS_AT_ONCE", limit)
     monkeypatch.setattr(periodic, "MAX_SWEPT_AT_ONCE", limit)
-    monkeypatch.setattr(delegation_tokens, "MAX_SWEPT_AT_ONCE", limit)
+    monkeypatch.setattr(token_sweep, "MAX_SWEPT_AT_ONCE", limit)
     cluster = Cluster(
         levels={"eligible.leader.replicas.version": 0},
         leader_imbalance_check_interval_ms=BALANCE_MS,

@@ -656,10 +656,12 @@ class TestWhatIsWrong:
             brokers.failing[T0] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
             async with open_reader(cluster) as reader:
                 reader.assign({T0: 0, T1: 0})
+                found: list[int] = []
                 with pytest.raises(TopicAuthorizationException):
-                    await reader.poll(1000)
-                assert [record.partition for record in await read(reader, 1)] == [1]
-                assert [record.partition for record in await read(reader, 1)] == [0], "it was allowed since"
+                    while True:  # the other leader may have answered first
+                        found += [record.partition for record in await reader.poll(1000)]
+                found += [record.partition for record in await read(reader, 2 - len(found))]
+                assert found == [1, 0], "it was allowed since"
 
         run_simulation(29, with_reader, story)
 
