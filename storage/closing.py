@@ -1,10 +1,11 @@
-"""A clean stop of very many logs of a log dir: its volume is synced twice, instead of six files of each log."""
+"""A clean stop of very many logs of a log dir: its volume is synced three times, instead of six files of each log."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from barnabas.storage.flushing import FlushWork
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.log_directory import LogDirectory
 
@@ -21,24 +22,26 @@ class CloseLogs:
     logs: Sequence[PartitionLog]
 
     def __call__(self) -> bool:
-        """False if that is not certain for some of them: then each is to be closed by itself. Raises OSError and
-        KafkaError."""
-        for log in self.logs:
-            log.cleaning.interrupt()
-        works = [(log, work) for log in self.logs if (work := log.flushes.closing_work()) is not None]
-        changed = [work for _, work in works if work.epochs is not None]
-        for work in changed:
-            work.put_epochs_aside()
+        """False if that is not certain for some of them: then nothing was done, and each is to be closed by itself.
+        Raises OSError and KafkaError."""
         if not self._sync([log.directory for log in self.logs]):
             return False
-        for work in changed:
+        works: list[tuple[PartitionLog, FlushWork]] = []
+        for log in self.logs:
+            log.cleaning.interrupt()
+            work = log.flushes.closing_work()
+            if work is not None:
+                work.put_epochs_aside()
+                work.files.clear()  # there may be more of them than descriptors
+                works.append((log, work))
+            log.close_files()
+        self._sync([])
+        for _, work in works:
             work.place_epochs()
-        if changed:
+        if any(work.epochs is not None for _, work in works):
             self._sync([])
         for log, work in works:
             log.flushes.done(work.offset)
-        for log in self.logs:
-            log.close_files()
         return True
 
     def _sync(self, paths: Sequence[str]) -> bool:

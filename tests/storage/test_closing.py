@@ -55,6 +55,9 @@ class Run:
             offsets = all_offsets(log)
             least = self.appended[each] if was_clean else self.durable[each]
             assert offsets == list(range(len(offsets))) and least <= len(offsets) <= self.appended[each]
+            if was_clean and offsets:
+                snapshot = f"{log.directory}/{len(offsets):020}.snapshot"
+                assert after.disk.size(snapshot), "a clean start does not read the batches of producers"
             heads = [read_header(memoryview(data)) for data in all_batches(log)]
             assert [epoch for epoch, _ in log.epochs.entries()] == sorted({it.partition_leader_epoch for it in heads})
             append(log, leader_epoch=99)
