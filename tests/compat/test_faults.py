@@ -240,8 +240,10 @@ def test_no_acked_record_is_lost_while_nodes_fail(
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.elect_leaders(ElectionType.PREFERRED).result(30)
     cluster.wait_for(
-        "the preferred leaders lead",
-        lambda: all(each.leader == each.replicas[0] for each in cluster.partitions(topic)),
+        "the preferred leaders lead, and know what is committed",
+        lambda: all(
+            each.leader == each.replicas[0] and each.high_watermark is not None for each in cluster.partitions(topic)
+        ),
     )
     readers = {"confluent-kafka": KafkaPython, "kafka-python": Confluent, "aiokafka": Confluent}
     ends = {each.partition: each.high_watermark for each in cluster.partitions(topic)}
