@@ -28,7 +28,7 @@ def attached(broker: BrokerParts) -> RemoteMetadata:
             node_id=broker.settings.node_id,
             image=lambda: broker.metadata.image,
             partitions=broker.partitions,
-            channel_to=partial(broker._channel_to, purpose="remote-metadata"),
+            channel_to=partial(broker.channel_to, purpose="remote-metadata"),
             create_internal=broker.coordination.auto_topics.create_internal,
             settings=broker.current_settings,
         )
