@@ -96,6 +96,14 @@ class LeaderEpochs:
         self._starts[0] = start_offset
         self.dirty = True
 
+    def begin_at(self, start_offset: int) -> None:
+        """The log starts at `start_offset`. No epoch is older than 0, so everything before the first batch of epoch 0
+        is of that epoch, too, although compaction has removed all of it.
+        """
+        if self._epochs and self._epochs[0] == 0 and self._starts[0] > start_offset:
+            self._starts[0] = start_offset
+            self.dirty = True
+
     def clear(self) -> None:
         if self._epochs:
             self._cut(0)

@@ -152,6 +152,7 @@ class LogLoader:
             log_start_offset = max(log_start_offset, self._segments[0].base_offset)
         self._epochs.truncate_from_end(end_offset)
         self._epochs.truncate_from_start(log_start_offset)
+        self._epochs.begin_at(log_start_offset)
         return LoadedLog(
             segments=self._segments,
             epochs=self._epochs,

@@ -17,7 +17,7 @@ from barnabas.storage.checkpoints import (
     write_offsets,
 )
 from barnabas.storage.leader_epochs import LeaderEpochs
-from tests.storage.rig import Rig
+from tests.storage.rig import NOW_MS, Rig, numbered
 
 growth = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=20)
 
@@ -55,6 +55,22 @@ def test_against_an_epoch_for_every_offset(steps: list[tuple[int, int]], epoch: 
     for offset in range(start, end):
         assert epochs.epoch_for_offset(offset) == twin[offset]
     assert parse_epochs(format_epochs(epochs.entries()), "x") == epochs.entries()
+
+
+@pytest.mark.feature("RE-06", "ST-11")
+@pytest.mark.parametrize("epoch, start", [(0, 0), (2, 7)])
+def test_a_gap_before_the_first_batch_is_of_epoch_0_if_the_batch_is(epoch: int, start: int) -> None:
+    """A power cut took the epochs of a compacted log. Its leader copied the same remote segments again and again, as no
+    epoch of its own covered their first offset."""
+    rig = Rig()
+    log = rig.open()
+    log.append_as_follower(bytearray(numbered(7, leader_epoch=epoch)), NOW_MS, 3, [(epoch, 0)])
+    assert log.epochs.entries() == [(epoch, 0)]
+    log.close()
+    # What a recovery finds in the batches alone.
+    write_durably(rig.disk, f"{log.directory}/leader-epoch-checkpoint", format_epochs([(epoch, 7)]))
+    rig.start()
+    assert rig.open(clean_shutdown=True, recovery_point=8).epochs.entries() == [(epoch, start)]
 
 
 def test_the_double_failure_of_kip_101() -> None:
