@@ -174,10 +174,8 @@ class RealDisk:
         if _sync_volume is None or not paths or _linux_release() < _REPORTS_LOST_WRITES:
             return paths
         # The kernel reports to each open file what was lost since it was opened.
-        if since is None:
-            descriptor = self._open(paths[0], os.O_RDONLY | os.O_CLOEXEC)
-        else:
-            descriptor = os.dup(self._locks[since])
+        held = None if since is None else self._locks[since]
+        descriptor = self._open(paths[0], os.O_RDONLY | os.O_CLOEXEC) if held is None else held
         try:
             volume = os.fstat(descriptor).st_dev
             elsewhere = [path for path in paths if _volume_of(path) not in (volume, None)]
@@ -185,7 +183,8 @@ class RealDisk:
                 code = ctypes.get_errno()
                 raise OSError(code, os.strerror(code), paths[0])
         finally:
-            os.close(descriptor)
+            if held is None:
+                os.close(descriptor)
         return elsewhere
 
     def size(self, path: str) -> int:
