@@ -7,7 +7,7 @@ What the segment has behind the point at which it leaves the log is not returned
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 import trio
 
@@ -19,8 +19,8 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import iterate_batches
 from barnabas.protocol.records.builder import build_batch
 from barnabas.protocol.records.search import TooLargeToSearch, first_record_at
-from barnabas.runtime.at_once import Stepwise
 from barnabas.runtime.object_store import NoSuchObject, StoreError
+from barnabas.runtime.steps import in_turns
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log_results import OffsetOutOfRange
 from barnabas.storage.remote.index_bytes import aborted_in, entry_after, offset_at_time, position_of
@@ -29,8 +29,6 @@ from barnabas.storage.remote.segment import RemotePartitionKey, RemoteSegment
 from barnabas.storage.remote.shared_range import shared_end
 from barnabas.storage.segment_list import TimestampedOffset
 from barnabas.storage.transaction_index import AbortedTransaction
-
-T = TypeVar("T")
 
 MOST_BYTES = 8 << 20
 """Most bytes of one read, unless the first batch has more: several responses of this size are in memory at once."""
@@ -196,7 +194,7 @@ class RemoteReader:
             end = shared_end(current, offset, log.epochs, log.log_end_offset)
             if not current.transaction_index_is_empty:
                 entries = await self._indexes.get(current, IndexKind.TRANSACTION)
-                some, is_complete = await _taken(aborted_in(entries, from_offset, upper, end))
+                some, is_complete = await in_turns(aborted_in(entries, from_offset, upper, end))
                 aborted |= {(each.producer_id, each.first_offset): each for each in some}
                 if is_complete:
                     return list(aborted.values())
@@ -243,17 +241,6 @@ class _Place(NamedTuple):
     segment: RemoteSegment
     end: int
     """The segment and the log are the same up to this offset."""
-
-
-async def _taken(steps: Stepwise[T]) -> T:
-    """The result of work, of which the event loop takes one step at a time."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        await trio.lowlevel.checkpoint()
 
 
 def _cut(data: bytes, end_offset: int) -> bytes:

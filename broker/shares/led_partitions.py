@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import trio
 
@@ -36,6 +36,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.runtime.background import Background
 from barnabas.runtime.backoff import Backoff
 from barnabas.runtime.decisions import Notepad
+from barnabas.runtime.steps import in_turns
 from barnabas.runtime.world import Clock
 
 log = logging.getLogger(__name__)
@@ -72,7 +73,6 @@ _OUTDATED = frozenset(
 """Errors of the store after which a share partition is dropped, to be read again."""
 
 Done = Callable[[KafkaError | None], None]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,7 +452,7 @@ class LedSharePartitions:
             if each.done is not None:
                 now_ms = self._ports.monotonic.now_ms()
                 steps = core.finish(each.change, terms, now_ms, stored=failure is None)
-                has_news = await _in_background(steps) or has_news
+                has_news = await in_turns(steps) or has_news
                 each.done(None if failure is None else reported(failure))
         if failure is not None and failure.code in _OUTDATED:
             self.drop(led, f"its state could not be stored: {failure.code.name}")
@@ -476,7 +476,7 @@ class LedSharePartitions:
             next(steps)
         except StopIteration:
             return
-        self._ports.background.spawn(_in_background, steps)
+        self._ports.background.spawn(in_turns, steps)
 
 
 def _taken(to_store: deque[_ToStore]) -> list[_ToStore]:
@@ -495,17 +495,6 @@ def _logged(led: LedSharePartition, what: str) -> Done:
             log.info("the state %s in %s is not stored: %s", what, led.key.coordinator_key, error)
 
     return done
-
-
-async def _in_background(steps: InSteps[T]) -> T:
-    """The result of the steps. Others run between them."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        await trio.lowlevel.checkpoint()
 
 
 def reported(error: KafkaError) -> KafkaError:

@@ -131,7 +131,7 @@ class Life:
         assert self.node.checkpoint_work()() == []
 
     def move(self, key: Key) -> None:
-        """As `broker.replication.log_dir_moves` does it."""
+        """Does the same as `broker.replication.log_dir_moves`."""
         if (known := self.known.get(key)) is None:
             return
         current, place = self.log(key), self.node.directory_of(*key)

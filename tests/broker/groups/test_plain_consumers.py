@@ -297,7 +297,7 @@ class History:
     def change_pattern(
         self, group: PlainGroup, last: PlainGroup, old: str, name: str, client: Client
     ) -> tuple[bool, bool]:
-        """Whether the member has another pattern, and whether that one is known to match these topics."""
+        """Return whether the member has another pattern, and whether that one is known to match these topics."""
         new = group.members[name].pattern
         is_new = bool(new) and new not in last.patterns
         if old != new and old not in group.patterns:

@@ -43,7 +43,7 @@ def filled(nursery: trio.Nursery) -> Node:
 
 
 async def moved_in_spite_of(kind: str, code: int, after: int) -> bool:
-    """Whether the disk was struck."""
+    """Return True if the disk was struck."""
     async with trio.open_nursery() as nursery:
         node = filled(nursery)
         node.begin()

@@ -72,7 +72,7 @@ class History:
         self.plain: dict[str, Transaction] = {}
         self.ongoing: list[str] = []
         self.prepared: dict[str, bool] = {}
-        """Whether they were reported."""
+        """Return True if they were reported."""
         self.given: dict[str, tuple[ProducerStamp, ProducerStamp]] = {}
         self.held: dict[str, list[tuple[Asked, ProducerStamp, frozenset[TopicPartition], int]]] = {}
         self.markers: list[tuple[str, ProducerStamp]] = []
